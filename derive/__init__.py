@@ -1,0 +1,1 @@
+"""Derive: task specifications to closed systems of symbolic equations."""

@@ -1,0 +1,109 @@
+"""The unevaluated expectation under a law: canonical bound names, and its derivative (Bonnet, Price)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import sympy as sp
+
+from derive.measures import Gaussian, Measure
+
+__all__ = ["Expectation", "bound_symbol", "expectations"]
+
+
+def bound_symbol(level: int, i: int) -> sp.Symbol:
+    """The canonical name of the i-th variable of an expectation that encloses `level` others."""
+    return sp.Symbol(f"x{i + 1}" if level == 0 else f"x{level}_{i + 1}", real=True, bound=True)
+
+
+class Expectation(sp.Expr):
+    """E_{variables ~ measure}[integrand]; equal up to the names of bound variables; never evaluates itself.
+
+    Variables that the integrand does not use are dropped (the law becomes the marginal); an integrand free of
+    all of them is returned as it is. Expectations that are equal up to bound names are equal and hash alike:
+
+    >>> x, y = sp.symbols("x y", real=True)
+    >>> Expectation(sp.tanh(x) ** 2, [x], Gaussian([0], [[1]])) == Expectation(
+    ...     sp.tanh(y) ** 2, [x, y], Gaussian([0, 0], [[2, 0], [0, 1]])
+    ... )
+    True
+    """
+
+    is_commutative = True
+
+    def __new__(cls, integrand: sp.Expr, variables: Sequence[sp.Symbol], measure: Measure) -> Self | sp.Expr:
+        integrand = sp.S(integrand)
+        variables = tuple(variables)
+        if len(variables) != measure.dim:
+            raise ValueError(f"Expectation: {len(variables)} variables for a law on R^{measure.dim}.")
+        used = [i for i, v in enumerate(variables) if integrand.has_free(v)]
+        if not used:
+            return integrand
+        if len(used) < len(variables):
+            measure = measure.marginal(used)
+            variables = tuple(variables[i] for i in used)
+        level = 1 + max((_level(e) for e in integrand.atoms(cls)), default=-1)
+        names = tuple(bound_symbol(level, i) for i in range(len(used)))
+        if names != variables:
+            integrand = integrand.xreplace(dict(zip(variables, names, strict=True)))
+        return super().__new__(cls, integrand, sp.Tuple(*names), measure)
+
+    @property
+    def integrand(self) -> sp.Expr:
+        return self.args[0]
+
+    @property
+    def variables(self) -> sp.Tuple:
+        return self.args[1]
+
+    @property
+    def measure(self) -> Measure:
+        return self.args[2]
+
+    @property
+    def bound_symbols(self) -> list[sp.Symbol]:
+        return list(self.variables)
+
+    @property
+    def free_symbols(self) -> set[sp.Basic]:
+        inside: set[sp.Basic] = self.integrand.free_symbols - set(self.variables)
+        return inside | self.measure.free_symbols
+
+    def _eval_is_real(self) -> bool | None:
+        return bool(self.integrand.is_real) or None
+
+    def _eval_derivative(self, s: sp.Symbol) -> sp.Expr:
+        """d/ds E F = E dF/ds + sum_i mean_i' E d_i F + (1/2) sum_ij cov_ij' E d_i d_j F  [Bonnet; Price]."""
+        law = self.measure
+        f, x = self.integrand, self.variables
+        terms = [f.diff(s)]
+        if law.has_free(s):
+            if not isinstance(law, Gaussian):
+                raise NotImplementedError(f"No derivative rule for the parameters of {type(law).__name__}.")
+            first = [f.diff(v) for v in x]
+            terms += [law.mean[i].diff(s) * first[i] for i in range(law.dim)]
+            for i in range(law.dim):
+                for j in range(i, law.dim):
+                    rate = law.cov[i, j].diff(s) * (sp.S.Half if i == j else 1)
+                    if rate != 0:
+                        terms.append(rate * first[i].diff(x[j]))
+        return sp.Add(*(Expectation(t, x, law) for t in terms if t != 0))
+
+    def _sympystr(self, printer: Any) -> str:
+        body = ", ".join(printer._print(a) for a in (self.integrand, list(self.variables)))
+        law = self.measure
+        if isinstance(law, Gaussian):
+            return f"Expectation({body}, {printer._print(list(law.mean))}, {law.cov.tolist()})"
+        return f"Expectation({body}, {printer._print(law)})"
+
+
+def _level(e: Expectation) -> int:
+    return 1 + max((_level(i) for i in e.integrand.atoms(Expectation)), default=-1)
+
+
+def expectations(expr: sp.Basic) -> set[Expectation]:
+    """The expectations that stand in `expr`, outermost only."""
+    if isinstance(expr, Expectation):
+        return {expr}
+    return set().union(*(expectations(a) for a in expr.args)) if expr.args else set()

@@ -1,0 +1,83 @@
+r"""Long formulas over several lines: sums broken at their terms, also inside brackets and expectations."""
+
+from __future__ import annotations
+
+import re
+
+import sympy as sp
+
+from derive.expectation import Expectation
+from derive.functions import LogCosh
+from derive.latex import Latex, brackets
+from derive.notation import ordered_terms
+
+__all__ = ["broken", "width"]
+
+_INVISIBLE = re.compile(r"\\(?:left|right|mathrm|mathbb|mathbf|mathcal|operatorname|hat|bar|tilde|text)|[{}^_ ]")
+_COMMAND = re.compile(r"\\(log|exp|sinh?|cosh?|tanh?|arc[a-z]+|max|min)(?![a-z])|\\(?:[A-Za-z]+|.)")
+_FRACTION = re.compile(r"\\frac\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
+
+
+def width(tex: str) -> int:
+    r"""About how many letters wide a formula is set; a fraction counts as its wider part.
+
+    >>> width(r"\\frac{\\gamma m}{2} \\tanh(x)")
+    9
+    """
+    tex = _FRACTION.sub(lambda m: max(m.groups(), key=width), tex)
+    return len(_COMMAND.sub(lambda m: m[1] or "x", _INVISIBLE.sub("", tex)))
+
+
+def broken(printer: Latex, expr: sp.Expr, room: int) -> list[str]:
+    """The formula in lines of about `room` letters; whole where it fits or where nothing can be broken."""
+    whole = printer.doprint(expr)
+    if width(whole) <= room:
+        return [whole]
+    if expr.is_Add:
+        return _sum(printer, expr, room)
+    if isinstance(expr, Expectation):
+        return _enclose(printer.expectation_head(expr), r"\Bigl[", broken(printer, expr.integrand, room), r"\Bigr]")
+    if expr.is_Pow and expr.base.is_Add and expr.exp.is_Integer and expr.exp.is_positive:
+        return _enclose("", r"\Bigl(", broken(printer, expr.base, room), rf"\Bigr)^{{{expr.exp}}}")
+    return _product(printer, expr, room) if expr.is_Mul else [whole]
+
+
+def _sum(printer: Latex, expr: sp.Expr, room: int) -> list[str]:
+    lines: list[str] = []
+    for i, term in enumerate(ordered_terms(expr)):
+        minus = term.could_extract_minus_sign()
+        first, *rest = broken(printer, -term if minus else term, room)
+        sign = ("- " if minus else "+ ") if i or minus else ""
+        if lines and width(lines[-1] + first) + 3 <= room:
+            lines[-1] += f" {sign}{first}"
+        else:
+            lines.append(sign + first)
+        lines += rest
+    return lines
+
+
+def _product(printer: Latex, expr: sp.Expr, room: int) -> list[str]:
+    """The widest factor that is a sum, a power of one or an expectation is broken, the others stand before it."""
+    factors = [f for f in expr.args if f.is_Add or isinstance(f, Expectation) or (f.is_Pow and f.exp.is_positive)]
+    if not factors:
+        return [printer.doprint(expr)]
+    widest = max(factors, key=lambda f: width(printer.doprint(f)))
+    others = [f for f in expr.args if f is not widest]
+    sign = "- " if others[0] == -1 else ""
+    before = _before(printer, others[1:] if sign else others)
+    lines = broken(printer, widest, room - 2)
+    if widest.is_Add:
+        lines = _enclose("", r"\Bigl(", lines, r"\Bigr)")
+    return [f"{sign}{before} {lines[0]}".rstrip(), *lines[1:]]
+
+
+def _before(printer: Latex, factors: list[sp.Expr]) -> str:
+    if len(factors) == 1 and factors[0].is_Add:
+        return brackets(printer.doprint(factors[0]))
+    text = printer.doprint(sp.Mul(*factors, evaluate=False)) if factors else ""
+    return text + r" \cdot" if any(isinstance(f, (sp.log, LogCosh)) for f in factors) else text
+
+
+def _enclose(before: str, left: str, lines: list[str], right: str) -> list[str]:
+    first, *rest = lines
+    return [f"{before}{left}{first}{right}"] if not rest else [f"{before}{left}{first}", *rest[:-1], rest[-1] + right]

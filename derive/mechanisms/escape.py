@@ -1,0 +1,112 @@
+"""Escape from zero overlap under one-pass SGD: the leading order of the flow at the start, integrated.
+
+With k the exponent and G the largest value of the leading form on the unit sphere of the overlaps, the overlap
+r in the best direction obeys dr/dtau = k G r^(k-1) - (gamma/2) V0 r to leading order, tau = gamma n / D.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import sympy as sp
+
+from derive.equations import Define, EquationSystem, Quantity, Source
+from derive.functions import LargestEigenvalue
+from derive.mechanisms.spherical_sgd import SphericalSgd
+from derive.rules import reduced
+
+__all__ = ["G", "escape_laws", "growth", "learning_rate_max", "start_overlap", "steps", "threshold"]
+
+G = sp.Symbol("G", real=True)
+V0 = sp.Symbol("V0", nonnegative=True)
+S0 = sp.Symbol("S0", nonnegative=True)
+growth = sp.Symbol("growth", real=True)
+learning_rate_max = sp.Symbol("learning_rate_max", real=True)
+start_overlap = sp.Symbol("start_overlap", positive=True)
+steps = sp.Symbol("steps_to_escape", real=True)
+threshold = sp.Symbol("threshold", positive=True)
+
+_DERIVED = Source("derived", "leading order of the flow at zero overlap")
+
+
+def leading_strength(form: Mapping[tuple[int, ...], sp.Expr], k: int, overlaps: int) -> sp.Expr | None:
+    """max of the form on the unit sphere; None for several overlaps and degree >= 3 (no single direction)."""
+    if overlaps == 1:
+        return form.get((k,), sp.S.Zero)
+    if k == 1:
+        return sp.sqrt(sp.Add(*(c**2 for c in form.values())))
+    if k > 2:
+        return None
+
+    def entry(i: int, j: int) -> sp.Expr:
+        n = tuple((a == i) + (a == j) for a in range(overlaps))
+        return form.get(n, sp.S.Zero) / (1 if i == j else 2)
+
+    return LargestEigenvalue.of(
+        sp.ImmutableDenseMatrix(overlaps, overlaps, lambda i, j: entry(int(i), int(j)))
+    )
+
+
+def escape_laws(
+    problem: SphericalSgd,
+    k: int,
+    dimension: sp.Expr,
+    initial: sp.Expr,
+    parameters: tuple[Quantity, ...],
+    random_start: bool,
+) -> EquationSystem | None:
+    """Growth at the start, largest learning rate, steps until the overlap reaches `threshold`.
+
+    dimension: D as an expression in d; initial: |overlap| at the start; `random_start` adds the noise that the
+    first steps collect to the initial spread: 1/D -> (1 + gamma S0 / (2 growth)) / D for k = 2.
+    """
+    strength = leading_strength(problem.form(k), k, len(problem.overlaps))
+    if strength is None:
+        return None
+    origin = dict.fromkeys(problem.overlaps, sp.S.Zero)
+    v0 = reduced(problem.gradient_norm.xreplace(origin))
+    rate = problem.learning_rate
+    equations = [
+        _define(G, "largest value of the leading form of -R on the unit sphere of overlaps", strength)
+    ]
+    equations.append(_define(V0, "squared gradient norm at zero overlap", v0))
+    used = rate
+    if k == 2:
+        s0 = reduced(problem.noise(0, 0).xreplace(origin))
+        equations.append(_define(S0, "noise of the overlap at zero overlap", s0))
+        equations.append(
+            _define(growth, "growth rate of the overlap at the start, per unit of tau", k * G - used * V0 / 2)
+        )
+        equations.append(
+            _define(learning_rate_max, "learning rate above which the start is stable", 2 * k * G / V0)
+        )
+        noise = sp.sqrt(1 + used * S0 / (2 * growth)) if random_start else sp.S.One
+        equations.append(_define(start_overlap, "overlap that the escape starts from", initial * noise))
+        time = sp.log(threshold / start_overlap) / growth
+    else:
+        equations.append(_define(start_overlap, "overlap that the escape starts from", initial))
+        time = (threshold - start_overlap) / G
+        if k > 2:
+            limit = 2 * k * G * start_overlap ** (k - 2) / V0
+            equations.append(
+                _define(learning_rate_max, "learning rate above which the overlap at the start decays", limit)
+            )
+            time = (start_overlap ** (2 - k) - threshold ** (2 - k)) / (k * (k - 2) * G)
+    equations.append(
+        Define(
+            Quantity(
+                steps,
+                "steps until the overlap reaches the threshold, drift at leading order",
+                scale=dimension,
+            ),
+            dimension * time / used,
+            _DERIVED,
+        )
+    )
+    reach = Quantity(threshold, "overlap that counts as escaped", sp.Interval(0, 1), default=sp.S.Half)
+    read = set().union(*(e.reads() for e in equations))
+    return EquationSystem(tuple(equations), tuple(p for p in (*parameters, reach) if p.symbol in read))
+
+
+def _define(symbol: sp.Symbol, meaning: str, rhs: sp.Expr) -> Define:
+    return Define(Quantity(symbol, meaning), rhs, _DERIVED)

@@ -1,0 +1,228 @@
+"""One-pass SGD of a vector on the sphere, of a loss that sees the data through a few Gaussian fields.
+
+Data: T isotropic Gaussian tokens x_t in R^D of variance 1/D. Landmarks a_k with Gram matrix G, overlaps
+o_k = <w, a_k>/D, |w|^2 = D. Teacher fields <x_t, a_k>, student fields phi = A s with s_t = <x_t, w> + sum_k P_tk o_k.
+Everything follows from the loss as a function of these fields, by Gaussian calculus (arXiv:2506.02651 treats
+the sequence single-index case).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+import sympy as sp
+
+from derive.expectation import Expectation
+from derive.functions import orthonormal
+from derive.hermite import multi_indices
+from derive.measures import Gaussian, standard_normal
+from derive.rules import reduced
+
+__all__ = ["CrossTerm", "SphericalSgd", "cross_terms"]
+
+
+@dataclass(frozen=True)
+class CrossTerm:
+    """A summand weight * student * teacher of a loss: factors of the student's and of the teacher's fields."""
+
+    weight: sp.Expr
+    student: sp.Expr
+    teacher: sp.Expr
+
+
+def cross_terms(
+    loss: sp.Lambda, outputs: tuple[sp.Expr, ...], labels: tuple[sp.Expr, ...]
+) -> tuple[CrossTerm, ...] | None:
+    """The summands of the loss that hold both an output and a label, if the loss is a polynomial of them."""
+    f, y = loss.variables[: len(outputs)], loss.variables[len(outputs) :]
+    polynomial = loss.expr.as_poly(*f, *y)
+    if polynomial is None:
+        return None
+    found: dict[tuple[sp.Expr, sp.Expr], sp.Expr] = {}
+    for powers, weight in polynomial.terms():
+        student = sp.Mul(*(e**n for e, n in zip(outputs, powers[: len(f)], strict=True)))
+        teacher = sp.Mul(*(e**n for e, n in zip(labels, powers[len(f) :], strict=True)))
+        if any(powers[: len(f)]) and any(powers[len(f) :]):
+            key = (student, teacher)
+            found[key] = found.get(key, sp.S.Zero) + weight
+    return tuple(CrossTerm(w, *key) for key, w in found.items())
+
+
+@dataclass(frozen=True)
+class SphericalSgd:
+    """The problem in its fields.
+
+    student: fields phi (p,); teacher: fields (q,), teacher_of[j] = (t, k) says that field j is <x_t, a_k>;
+    mixing A (p, T); overlaps o (K,); gram G (K, K); positions P (T, K); loss: expression in all fields;
+    cross: the summands of the loss that couple them, None when it is not a polynomial of output and label.
+    """
+
+    student: tuple[sp.Symbol, ...]
+    teacher: tuple[sp.Symbol, ...]
+    teacher_of: tuple[tuple[int, int], ...]
+    mixing: sp.ImmutableDenseMatrix
+    overlaps: tuple[sp.Symbol, ...]
+    gram: sp.ImmutableDenseMatrix
+    positions: sp.ImmutableDenseMatrix
+    loss: sp.Expr
+    learning_rate: sp.Expr
+    cross: tuple[CrossTerm, ...] | None = None
+
+    # ---- laws -------------------------------------------------------------------------------------------
+    @property
+    def _overlap_vector(self) -> sp.ImmutableDenseMatrix:
+        return sp.ImmutableDenseMatrix(list(self.overlaps))
+
+    @property
+    def _shift(self) -> sp.ImmutableDenseMatrix:
+        return self.mixing * self.positions * self._overlap_vector
+
+    def _law(self, teacher_of: tuple[tuple[int, int], ...]) -> Gaussian:
+        """Law of (phi, teacher fields): Cov(s_t, <x_t, a_k>) = o_k, Cov(<x_t, a_k>, <x_t, a_l>) = G_kl."""
+        q = len(teacher_of)
+        cross = sp.Matrix(
+            len(self.student),
+            q,
+            lambda i, j: self.mixing[i, teacher_of[j][0]] * self.overlaps[teacher_of[j][1]],
+        )
+        own = sp.Matrix(
+            q,
+            q,
+            lambda i, j: (
+                self.gram[teacher_of[i][1], teacher_of[j][1]] if teacher_of[i][0] == teacher_of[j][0] else 0
+            ),
+        )
+        cov = sp.BlockMatrix([[self.mixing * self.mixing.T, cross], [cross.T, own]]).as_explicit()
+        return Gaussian([*self._shift, *[0] * q], cov)
+
+    @property
+    def fields(self) -> tuple[sp.Symbol, ...]:
+        return (*self.student, *self.teacher)
+
+    @property
+    def law(self) -> Gaussian:
+        return self._law(self.teacher_of)
+
+    def _mean(self, f: sp.Expr) -> sp.Expr:
+        return reduced(Expectation(f, self.fields, self.law))
+
+    # ---- population risk and flow -----------------------------------------------------------------------
+    @cached_property
+    def risk(self) -> sp.Expr:
+        """R(o) = E loss."""
+        return self._mean(self.loss)
+
+    @cached_property
+    def field_gradient(self) -> tuple[sp.Expr, ...]:
+        """d loss / d phi_i. Raises `ValueError` when it holds point masses (a student with jumps)."""
+        gradient = tuple(self.loss.diff(s) for s in self.student)
+        if any(g.has(sp.DiracDelta) for g in gradient):
+            raise ValueError(
+                "The loss jumps as a function of the student's fields, so its gradient is zero almost everywhere "
+                "and SGD does not move. Use a continuous activation."
+            )
+        return gradient
+
+    @cached_property
+    def gradient(self) -> tuple[sp.Expr, ...]:
+        """dR/do_k, by Bonnet's and Price's theorems where expectations remain."""
+        return tuple(reduced(self.risk.diff(o).doit()) for o in self.overlaps)
+
+    @cached_property
+    def gradient_norm(self) -> sp.Expr:
+        """V(o) = E sum_t (d loss/d s_t)^2 = sum_ij (A A^T)_ij E[d_i loss d_j loss]."""
+        weights = self.mixing * self.mixing.T
+        d = self.field_gradient
+        pairs = list(product(range(len(d)), repeat=2))
+        return self._mean(sp.Add(*(weights[i, j] * d[i] * d[j] for i, j in pairs)))
+
+    def drift(self, noise: sp.Expr) -> tuple[sp.Expr, ...]:
+        """do/dtau = -(G - o o^T) grad R - (gamma/2) V o, with V given as `noise`."""
+        o = self._overlap_vector
+        pull = -(self.gram - o * o.T) * sp.ImmutableDenseMatrix(list(self.gradient))
+        return tuple(pull[k] - self.learning_rate * noise * o[k] / 2 for k in range(len(self.overlaps)))
+
+    @cached_property
+    def _increments(self) -> tuple[tuple[sp.Expr, ...], tuple[sp.Symbol, ...], Gaussian]:
+        """b_k = sum_t D_t (<x_t, a_k> + P_tk) - o_k sum_t D_t s_t of each landmark, its variables, their law."""
+        count, tokens = len(self.overlaps), self.mixing.cols
+        known = dict(zip(self.teacher_of, self.teacher, strict=True))
+        pairs = [(t, k) for t in range(tokens) for k in range(count)]
+        field = {p: known.get(p, sp.Dummy(f"z{p[0]}_{p[1]}", real=True)) for p in pairs}
+        d = self.field_gradient
+        by_token = [sp.Add(*(self.mixing[i, t] * d[i] for i in range(len(d)))) for t in range(tokens)]
+        radial = sp.Add(*(d[i] * self.student[i] for i in range(len(d))))
+        b = tuple(
+            sp.Add(*(by_token[t] * (field[t, k] + self.positions[t, k]) for t in range(tokens))) - o * radial
+            for k, o in enumerate(self.overlaps)
+        )
+        return b, (*self.student, *(field[p] for p in pairs)), self._law(tuple(pairs))
+
+    def mean_increment(self, k: int) -> sp.Expr:
+        """E b_k, which Stein's lemma makes equal to [(G - o o^T) grad R]_k: a second road to the drift."""
+        b, variables, law = self._increments
+        return reduced(Expectation(b[k], variables, law))
+
+    def noise(self, k: int, l: int) -> sp.Expr:
+        """S_kl = Cov(b_k, b_l): the overlaps fluctuate by sqrt(gamma/D) S^(1/2) dB."""
+        b, variables, law = self._increments
+        pull = (self.gram - self._overlap_vector * self._overlap_vector.T) * sp.ImmutableDenseMatrix(
+            list(self.gradient)
+        )
+        return reduced(Expectation(b[k] * b[l], variables, law)) - pull[k] * pull[l]
+
+    # ---- expansion at zero overlap ----------------------------------------------------------------------
+    def form(self, degree: int) -> dict[tuple[int, ...], sp.Expr]:
+        """{n: c_n} with -R(o) = const + sum_n c_n o^n, |n| = degree, at zero overlap, without positions.
+
+        exp(sum_jk c_jk d_phi_j d_z_k) with c = A o, read in Hermite coefficients  [Mehler's formula].
+        """
+        result: dict[tuple[int, ...], sp.Expr] = {}
+        for powers, weight, rows, columns in self._pairings(degree):
+            c = weight * self._coupling(rows, columns)
+            if c != 0:
+                result[powers] = result.get(powers, sp.S.Zero) + c
+        return {n: sp.expand(c) for n, c in result.items() if c != 0}
+
+    def _pairings(
+        self, degree: int
+    ) -> Iterator[tuple[tuple[int, ...], sp.Expr, tuple[int, ...], tuple[int, ...]]]:
+        """(powers of o, weight, Hermite orders of phi, of z) of each monomial of Mehler's exponential."""
+        links = [
+            (i, j, self.mixing[i, t], k)
+            for i in range(len(self.student))
+            for j, (t, k) in enumerate(self.teacher_of)
+            if self.mixing[i, t] != 0
+        ]
+        f = sp.factorial
+        for counts in multi_indices(len(links), degree):
+            used = [(link, n) for link, n in zip(links, counts, strict=True) if n]
+            powers, rows, columns = [0] * len(self.overlaps), [0] * len(self.student), [0] * len(self.teacher)
+            for (i, j, _, k), n in used:
+                powers[k] += n
+                rows[i] += n
+                columns[j] += n
+            weight = sp.Mul(
+                *(link[2] ** n / f(n) for link, n in used), *(sp.sqrt(f(n)) for n in (*rows, *columns))
+            )
+            yield tuple(powers), weight, tuple(rows), tuple(columns)
+
+    def _coupling(self, rows: tuple[int, ...], columns: tuple[int, ...]) -> sp.Expr:
+        """-E[loss h_rows(phi) h_columns(z)] with phi and z independent standard normal."""
+        h = sp.Mul(*(orthonormal(n, s) for n, s in zip(rows, self.student, strict=True)))
+        k = sp.Mul(*(orthonormal(n, z) for n, z in zip(columns, self.teacher, strict=True)))
+        if self.cross is None:
+            return -_normal_mean(self.loss * h * k, self.fields)
+        total = sp.S.Zero
+        for term in self.cross:
+            own = _normal_mean(term.student * h, self.student)
+            if own != 0:
+                total -= term.weight * own * _normal_mean(term.teacher * k, self.teacher)
+        return total
+
+
+def _normal_mean(f: sp.Expr, variables: tuple[sp.Symbol, ...]) -> sp.Expr:
+    return reduced(Expectation(f, variables, standard_normal(len(variables))))

@@ -1,0 +1,250 @@
+"""How quantities, functions and bound variables are written: one table for LaTeX, MathML and drawings."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sympy as sp
+
+from derive.equations import Equation, EquationSystem
+from derive.expectation import Expectation, expectations
+from derive.functions import He, LogCosh, Phi, SoftmaxEntry, relu, sigmoid, softplus
+from derive.measures import Gaussian, Measure
+
+__all__ = [
+    "ACCENT_MARKS",
+    "FUNCTION_HEADS",
+    "GREEK_SIGNS",
+    "Display",
+    "Name",
+    "Notation",
+    "accented",
+    "function_head",
+    "is_standard",
+    "latex_name",
+    "notation_for",
+    "ordered_terms",
+    "plain",
+    "split_name",
+    "system_notation",
+]
+
+_LOWER = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma tau upsilon"
+_GREEK: Mapping[str, tuple[str, str]] = {
+    **{name: (rf"\{name}", sign) for name, sign in zip(_LOWER.split(), "αβγδϵζηθικλμνξοπρστυ", strict=True)},
+    "omicron": ("o", "ο"),
+    "pi": (r"\varpi", "ϖ"),  # a quantity named pi is not the constant
+    "phi": (r"\phi", "ϕ"),
+    "chi": (r"\chi", "χ"),
+    "psi": (r"\psi", "ψ"),
+    "omega": (r"\omega", "ω"),
+    "ell": (r"\ell", "ℓ"),
+    "varepsilon": (r"\varepsilon", "ε"),
+    "vartheta": (r"\vartheta", "ϑ"),
+    "varphi": (r"\varphi", "φ"),
+    **{
+        name: (rf"\{name}", sign)
+        for name, sign in zip(
+            "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega".split(), "ΓΔΘΛΞΠΣΥΦΨΩ", strict=True
+        )
+    },
+}
+GREEK_SIGNS: Mapping[str, str] = {sign: tex for tex, sign in _GREEK.values()}
+_ALIASES = {"lam": "lambda", "eps": "varepsilon"}
+_ACCENTS: Mapping[str, tuple[str, str]] = {
+    "hat": (r"\hat", "\u0302"),
+    "bar": (r"\bar", "\u0304"),
+    "tilde": (r"\tilde", "\u0303"),
+}
+ACCENT_MARKS: Mapping[str, str] = {"hat": "^", "bar": "¯", "tilde": "~"}
+_HEAD = re.compile(r"([A-Za-z]+?)(hat|bar|tilde|star)?(\d*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name taken apart: z1_star is base z, subscript 1, starred; qhat is base q with the accent hat."""
+
+    base: str
+    accent: str | None = None
+    star: bool = False
+    subscripts: tuple[str, ...] = ()
+
+
+def split_name(name: str) -> Name:
+    """The parts of an identifier. A hat, bar, tilde or star may be glued only to one letter or a Greek name.
+
+    >>> split_name("q_hat") == split_name("qhat") == Name("q", accent="hat")
+    True
+    >>> split_name("mu12"), split_name("that_loss").base
+    (Name(base='mu', accent=None, star=False, subscripts=('12',)), 'that loss')
+    """
+    head, *parts = name.split("_")
+    match = _HEAD.fullmatch(head)
+    glued = match is not None and (match[2] is None or _is_letter(match[1]))
+    base, modifier, digits = (match[1], match[2], match[3]) if match and glued else (head, None, "")
+    modifiers = [m for m in (modifier, *parts) if m == "star" or m in _ACCENTS]
+    rest = [p for p in parts if p and p not in modifiers]
+    if not modifiers and not _is_letter(base) and any(len(p) > 2 and p not in _GREEK for p in rest):
+        return Name(" ".join([base + digits, *rest]))
+    accents = [m for m in modifiers if m in _ACCENTS]
+    subscripts = tuple(p for p in (digits, *rest) if p)
+    return Name(base, accents[0] if accents else None, "star" in modifiers, subscripts)
+
+
+def _is_letter(base: str) -> bool:
+    return len(base) == 1 or base in _GREEK or base in _ALIASES
+
+
+def plain(part: str) -> str:
+    """One part of a name in Unicode: lam -> λ."""
+    part = _ALIASES.get(part, part)
+    return _GREEK[part][1] if part in _GREEK else part
+
+
+def accented(name: Name) -> str:
+    """The base of a name in Unicode, with its accent as a combining mark."""
+    return plain(name.base) + (_ACCENTS[name.accent][1] if name.accent else "")
+
+
+def latex_name(name: str) -> str:
+    r"""A quantity's name in LaTeX: m_star -> m^{\star}, mu1 -> \mu_{1}, omega_trans -> \omega_{\mathrm{trans}}."""
+    parts = split_name(name)
+    text = _latex_part(parts.base)
+    if parts.accent:
+        text = rf"{_ACCENTS[parts.accent][0]}{{{text}}}"
+    if parts.subscripts:
+        text += f"_{{{', '.join(_latex_part(s, longest=2) for s in parts.subscripts)}}}"
+    return text + (r"^{\star}" if parts.star else "")
+
+
+def _latex_part(part: str, longest: int = 1) -> str:
+    part = _ALIASES.get(part, part)
+    if part in _GREEK:
+        return _GREEK[part][0]
+    if part.isdigit() or (len(part) <= longest and part.isalpha()):
+        return part
+    escaped = re.sub(r"([&%$#_{}\s])", r"\\\1", part)
+    return rf"\mathrm{{{escaped}}}"
+
+
+FUNCTION_HEADS: Mapping[type[sp.Function], tuple[str, str]] = {
+    He: (r"\mathrm{He}", "He"),
+    LogCosh: (r"\log 2\cosh", "log\u20092cosh"),
+    Phi: (r"\Phi", "Φ"),
+    SoftmaxEntry: (r"\operatorname{softmax}", "softmax"),
+    relu: (r"\operatorname{relu}", "relu"),
+    sigmoid: (r"\operatorname{sigmoid}", "sigmoid"),
+    softplus: (r"\operatorname{softplus}", "softplus"),
+    sp.DiracDelta: (r"\delta", "δ"),
+    sp.Max: (r"\max", "max"),
+    sp.Min: (r"\min", "min"),
+    sp.acos: (r"\arccos", "arccos"),
+    sp.asin: (r"\arcsin", "arcsin"),
+    sp.atan: (r"\arctan", "arctan"),
+    sp.cos: (r"\cos", "cos"),
+    sp.cosh: (r"\cosh", "cosh"),
+    sp.exp: (r"\exp", "exp"),
+    sp.gamma: (r"\Gamma", "Γ"),
+    sp.log: (r"\log", "log"),
+    sp.sin: (r"\sin", "sin"),
+    sp.sinh: (r"\sinh", "sinh"),
+    sp.tan: (r"\tan", "tan"),
+    sp.tanh: (r"\tanh", "tanh"),
+}
+
+
+def function_head(function: sp.Function) -> tuple[str, str]:
+    """The name of a function in LaTeX and in Unicode; an unknown one is written by its class name in roman."""
+    name = type(function).__name__
+    return FUNCTION_HEADS.get(type(function), (rf"\operatorname{{{name}}}", name))
+
+
+_LETTERS = ("x", "y", "u", "v", "r", "s", "t", "g", "h", "a", "b", "xi", "eta", "zeta")
+
+
+@dataclass(frozen=True)
+class Notation:
+    """What depends on the formulas that stand together.
+
+    `letters`: the letter of each expectation's variables. `power_of_e`: whether exp(x) may be written e^x, which
+    it may not beside a quantity e.
+    """
+
+    letters: Mapping[Expectation, str]
+    power_of_e: bool
+
+
+def notation_for(exprs: Iterable[sp.Expr], quantities: Iterable[sp.Symbol] = ()) -> Notation:
+    """The notation for some expressions: one letter a law, none that a free symbol or one of `quantities` uses.
+
+    Standard normal variables share a letter, whatever their number, except inside one another.
+    """
+    exprs = tuple(exprs)
+    used = {split_name(s.name).base for symbols in (quantities, *(e.free_symbols for e in exprs)) for s in symbols}
+    pool = itertools.chain((c for c in _LETTERS if c not in used), ("x" * k for k in itertools.count(2)))
+    by_law: dict[Measure | None, list[str]] = {}
+    letters: dict[Expectation, str] = {}
+    for e in (e for expr in exprs for e in _innermost_first(expr)):
+        if e in letters:
+            continue
+        inside = {letters[i] for i in e.integrand.atoms(Expectation)}
+        known = by_law.setdefault(None if is_standard(e.measure) else e.measure, [])
+        free = [c for c in known if c not in inside]
+        if not free:
+            known.append(next(pool))
+            free = known[-1:]
+        letters[e] = free[0]
+    return Notation(letters, "e" not in used)
+
+
+def system_notation(system: EquationSystem, equations: Iterable[Equation]) -> Notation:
+    """The notation for some equations of a system, beside all its quantities."""
+    quantities = [*system.unknowns, *(p.symbol for p in system.parameters)]
+    return notation_for([e.rhs for e in equations], quantities)
+
+
+def _innermost_first(expr: sp.Basic) -> Iterator[Expectation]:
+    for e in sorted(expectations(expr), key=lambda e: (-len(e.integrand.atoms(Expectation)), sp.default_sort_key(e))):
+        yield from _innermost_first(e.integrand)
+        yield e
+
+
+def is_standard(law: Measure) -> bool:
+    """Whether the law is N(0, I)."""
+    return isinstance(law, Gaussian) and not any(law.mean) and law.cov == sp.eye(law.dim)
+
+
+def ordered_terms(expr: sp.Expr) -> list[sp.Expr]:
+    """The terms of a sum in SymPy's order, but a positive one first where there is one: 1 - m, not -m + 1."""
+    terms: list[sp.Expr] = list(expr.as_ordered_terms())
+    first = next((i for i, t in enumerate(terms) if not t.could_extract_minus_sign()), 0)
+    return [terms[first], *terms[:first], *terms[first + 1 :]]
+
+
+class Display:
+    """What the LaTeX and the MathML printer share: bound variables in scope, and the order of terms.
+
+    Mixed into SymPy's printers. Bound names differ from level to level, so leaving a scope needs no action.
+    """
+
+    notation: Notation
+    scope: dict[sp.Symbol, str]
+
+    def enter(self, expectation: Expectation) -> tuple[str, ...]:
+        """Bring the variables of an expectation into scope; their names on paper."""
+        letter = self.notation.letters.get(expectation) or notation_for([expectation]).letters[expectation]
+        variables = expectation.variables
+        names = [letter] if len(variables) == 1 else [f"{letter}{i + 1}" for i in range(len(variables))]
+        self.scope |= dict(zip(variables, names, strict=True))
+        return tuple(names)
+
+    def name_of(self, symbol: sp.Symbol) -> Name:
+        """The name under which a symbol is shown here."""
+        return split_name(self.scope.get(symbol, symbol.name))
+
+    def _as_ordered_terms(self, expr: sp.Expr, order: Any = None) -> list[sp.Expr]:
+        return ordered_terms(expr)

@@ -1,0 +1,122 @@
+"""What a task family provides, and the driver that turns a task into equations."""
+
+from __future__ import annotations
+
+import abc
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import ClassVar, Generic, Self, TypeVar
+
+import sympy as sp
+
+from derive.decision import Decide, decide_symbolically
+from derive.document import Document, TaskError
+from derive.equations import EquationSystem
+from derive.exponent import Exponent
+
+__all__ = [
+    "Derivation",
+    "TaskSpec",
+    "derive",
+    "example_names",
+    "example_text",
+    "families",
+    "load",
+    "load_document",
+]
+
+
+class TaskSpec(abc.ABC):
+    """A learning task. Final subclasses are frozen dataclasses in `derive/tasks/<family>.py`.
+
+    `SHORT_FORMS`: short names of document keys (L -> data.length). `values`: what the document gave to
+    parameters, exactly.
+    """
+
+    SHORT_FORMS: ClassVar[Mapping[str, str]] = {}
+    values: Mapping[sp.Symbol, sp.Expr]
+
+    @classmethod
+    @abc.abstractmethod
+    def from_document(cls, document: Document) -> Self:
+        """The task that a document states; raises `TaskError` for what it does not allow."""
+
+    @abc.abstractmethod
+    def equations(self) -> EquationSystem:
+        """The closed system of the order parameters."""
+
+    @abc.abstractmethod
+    def exponents(self, order: int, decide: Decide) -> Mapping[str, Exponent]:
+        """Information exponents by name, () where the family has none."""
+
+    @abc.abstractmethod
+    def laws(self, exponents: Mapping[str, Exponent]) -> EquationSystem | None:
+        """Explicit laws that need the exponents (escape times, critical learning rates), if there are any."""
+
+
+T = TypeVar("T", bound=TaskSpec)
+
+
+@dataclass(frozen=True)
+class Derivation(Generic[T]):
+    """A task with its exponents, the equations of its order parameters, and its explicit laws."""
+
+    task: T
+    exponents: Mapping[str, Exponent]
+    system: EquationSystem
+    laws: EquationSystem | None
+
+
+def derive(task: T, *, order: int = 8, decide: Decide = decide_symbolically) -> Derivation[T]:
+    """Equations and exponents of a task. `decide` may add enclosures to what algebra decides."""
+    exponents = task.exponents(order, decide)
+    return Derivation(task, exponents, task.equations(), task.laws(exponents))
+
+
+def families() -> dict[str, type[TaskSpec]]:
+    """The families found among the modules of `derive.tasks`, by name."""
+    package = importlib.import_module("derive.tasks")
+    names = sorted(m.name for m in pkgutil.iter_modules(package.__path__))
+    found: dict[str, type[TaskSpec]] = {}
+    for name in names:
+        found[name.replace("_", "-")] = importlib.import_module(f"derive.tasks.{name}").FAMILY
+    return found
+
+
+def example_names() -> tuple[str, ...]:
+    """The shipped examples."""
+    folder = resources.files("derive") / "examples"
+    return tuple(sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml")))
+
+
+def example_text(name: str) -> str:
+    """The task file of a shipped example."""
+    return (resources.files("derive") / "examples" / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def load_document(source: str | Path) -> Document:
+    """The document of a task file, or of a shipped example of that name."""
+    if str(source) in example_names():
+        return Document.read(example_text(str(source)), f"example {source}")
+    path = Path(source)
+    if not path.is_file():
+        raise TaskError(
+            f"No task file {str(source)!r}, and no example of that name; examples: {', '.join(example_names())}."
+        )
+    return Document.from_file(path)
+
+
+def load(source: str | Path | Document, changes: Mapping[str, str] | None = None) -> TaskSpec:
+    """The task of a file, example or document, with `changes` as of `--set` (NAME -> text of the value)."""
+    document = source if isinstance(source, Document) else load_document(source)
+    known = families()
+    if document.family not in known:
+        raise TaskError(f"Unknown family {document.family!r}; there are {', '.join(known)}.")
+    family = known[document.family]
+    if changes:
+        document = document.override(dict(changes), family.SHORT_FORMS)
+    return family.from_document(document)

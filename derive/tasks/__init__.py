@@ -1,0 +1,1 @@
+"""The task families: data, target and student of each model, one per file."""

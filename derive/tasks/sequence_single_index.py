@@ -1,0 +1,354 @@
+"""Sequence single-index models: a target of L Gaussian tokens seen along one direction, learned by SGD.
+
+Target g(z*_1 .. z*_L), z*_i = <x_i, w*>; student: attention, tied or untied network  [arXiv:2506.02651].
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import sympy as sp
+
+from derive.decision import Decide
+from derive.document import Document, Table, TaskError
+from derive.equations import Define, Equation, EquationSystem, Flow, Quantity, Source
+from derive.exponent import Exponent, pair_exponent, target_exponent
+from derive.hermite import HermiteExpansion
+from derive.mechanisms.escape import escape_laws
+from derive.mechanisms.spherical_sgd import SphericalSgd, cross_terms
+from derive.parse import parse_constant, parse_expression
+from derive.settings import SolveSettings, VerifySettings
+from derive.students import (
+    GenericActivation,
+    GenericOddActivation,
+    Reduction,
+    Student,
+    StudentKind,
+    attention_student,
+    name_generic_coefficients,
+    network,
+)
+from derive.task import TaskSpec
+
+__all__ = ["SequenceSingleIndex", "Start"]
+
+PAPER = "arXiv:2506.02651"
+RESERVED = ("m", "e", "mu", "tau", "V", "R", "S", "G", "d", "n", "f", "y", "u", "s", "w", "x")
+dimension = sp.Symbol("d", positive=True)
+risk_symbol = sp.Symbol("R", real=True)
+gradient_norm_symbol = sp.Symbol("V", nonnegative=True)
+
+
+class Start(enum.Enum):
+    """Where training starts, where no overlaps are given."""
+
+    RANDOM = "random"
+    ORTHOGONAL = "orthogonal"
+
+
+@dataclass(frozen=True)
+class SequenceSingleIndex(TaskSpec):
+    """The task. `target` in `tokens`, flattened; `loss` a Lambda of (outputs, labels); see `Student`.
+
+    `positions` (L, r): positional encodings in an orthonormal basis of their span, None for none.
+    `start`: a rule, or the initial overlaps by symbol.
+    """
+
+    length: int
+    parameters: tuple[Quantity, ...]
+    tokens: tuple[sp.Symbol, ...]
+    target: tuple[sp.Expr, ...]
+    student: Student
+    loss: sp.Lambda
+    learning_rate: sp.Expr
+    start: Start | Mapping[sp.Symbol, sp.Expr] = Start.RANDOM
+    positions: sp.ImmutableDenseMatrix | None = None
+    values: Mapping[sp.Symbol, sp.Expr] = field(default_factory=dict)
+    solve: SolveSettings = SolveSettings()
+    verify: VerifySettings = VerifySettings()
+
+    SHORT_FORMS: ClassVar[Mapping[str, str]] = {
+        "L": "data.length",
+        "loss": "training.loss",
+        "activation": "student.activation",
+        "student": "student.kind",
+    }
+
+    def __post_init__(self) -> None:
+        if self.positions is not None and self.student.kind is StudentKind.UNTIED:
+            raise TaskError(
+                "data.positions: an untied student reads each token by its own weights; leave positions out."
+            )
+        if len(self.target) != len(self.student.output):
+            raise TaskError(
+                f"target.formula has {len(self.target)} outputs, the student has {len(self.student.output)}; "
+                "the loss compares them one by one. Make the target's shape the student's, or choose a reduction."
+            )
+
+    # ---- the overlaps -------------------------------------------------------------------------------------
+    @cached_property
+    def overlaps(self) -> tuple[Quantity, ...]:
+        """m, or mu1 .. muL (untied), then e or e1 .. er for positions."""
+        unit = sp.Interval(-1, 1)
+        if self.student.kind is StudentKind.UNTIED:
+            return tuple(
+                Quantity(
+                    sp.Symbol(f"mu{i + 1}", real=True),
+                    f"overlap <w_{i + 1}, w*>/(d sqrt L) of token {i + 1}'s weights",
+                    unit,
+                )
+                for i in range(self.length)
+            )
+        rank = 0 if self.positions is None else self.positions.cols
+        names = ["e"] if rank == 1 else [f"e{k + 1}" for k in range(rank)]
+        positional = (Quantity(sp.Symbol(n, real=True), "overlap with the positional encodings", unit) for n in names)
+        return (Quantity(sp.Symbol("m", real=True), "overlap <w, w*>/d", unit), *positional)
+
+    @property
+    def overlap_symbols(self) -> tuple[sp.Symbol, ...]:
+        return tuple(q.symbol for q in self.overlaps)
+
+    @property
+    def weights(self) -> sp.Expr:
+        """D, the dimension of the trained vector: d, or L d for an untied student."""
+        return dimension * (self.length if self.student.kind is StudentKind.UNTIED else 1)
+
+    @cached_property
+    def problem(self) -> SphericalSgd:
+        """The task in its Gaussian fields."""
+        count = len(self.overlaps)
+        untied = self.student.kind is StudentKind.UNTIED
+        positions = sp.zeros(self.student.mixing.cols, count)
+        if self.positions is not None:
+            positions[:, 1:] = self.positions
+        return SphericalSgd(
+            student=self.student.fields,
+            teacher=self.tokens,
+            teacher_of=tuple((0, i) if untied else (i, 0) for i in range(self.length)),
+            mixing=self.student.mixing,
+            overlaps=self.overlap_symbols,
+            gram=sp.ImmutableDenseMatrix(sp.eye(count)),
+            positions=sp.ImmutableDenseMatrix(positions),
+            loss=self.loss(*self.student.output, *self.target),
+            learning_rate=self.learning_rate,
+            cross=cross_terms(self.loss, self.student.output, self.target),
+        )
+
+    # ---- what is derived ----------------------------------------------------------------------------------
+    def equations(self) -> EquationSystem:
+        """Flow of the overlaps in tau = learning rate * steps / D, with V, R and the noise covariance S."""
+        if self.student.is_generic:
+            raise TaskError(
+                "student.activation: a generic activation has exponents but no equations; name one, e.g. relu(x)."
+            )
+        problem = self.problem
+        v = Quantity(gradient_norm_symbol, "E |gradient of the loss in the fields|^2", sp.Interval(0, sp.oo))
+        drift = problem.drift(v.symbol)
+        flows: list[Equation] = [
+            Flow(
+                q,
+                drift[k],
+                Source(PAPER, "spherical SGD, high-dimensional limit; derived by Price's theorem"),
+            )
+            for k, q in enumerate(self.overlaps)
+        ]
+        derived = Source("derived", "Gaussian expectation over the fields")
+        rest: list[Equation] = [
+            Define(v, problem.gradient_norm, derived),
+            Define(Quantity(risk_symbol, "population risk", sp.Interval(0, sp.oo)), problem.risk, derived),
+        ]
+        rest += [Define(q, problem.noise(i, j), derived) for q, i, j in self._noise_quantities()]
+        return EquationSystem((*flows, *rest), self._parameters([*flows, *rest]), self._initial())
+
+    def exponents(self, order: int, decide: Decide) -> Mapping[str, Exponent]:
+        """`target_sie` of the target alone, `sie` of target and student without positions."""
+        with_generic = self._decide_generic(decide)
+        return {
+            "target_sie": target_exponent(self.target, self.tokens, order, with_generic),
+            "sie": pair_exponent(self.problem, order, with_generic, self._highest_degree()),
+        }
+
+    def laws(self, exponents: Mapping[str, Exponent]) -> EquationSystem | None:
+        """Growth, largest learning rate and steps to escape, where the exponent is known."""
+        k = exponents["sie"].value
+        if not isinstance(k, int) or self.positions is not None or self.student.is_generic:
+            return None
+        random_start = isinstance(self.start, Start)
+        initial = sp.sqrt(sp.Add(*(v**2 for v in self._initial().values())))
+        parameters = self._all_parameters()
+        return escape_laws(self.problem, k, self.weights, initial, parameters, random_start)
+
+    def _noise_quantities(self) -> list[tuple[Quantity, int, int]]:
+        names = [s.name for s in self.overlap_symbols]
+        meaning = "noise covariance of the overlaps, per sqrt(learning rate / D)"
+        return [
+            (Quantity(sp.Symbol(f"S_{a}" if a == b else f"S_{a}_{b}", real=True), meaning), i, j)
+            for i, a in enumerate(names)
+            for j, b in enumerate(names)
+            if i <= j
+        ]
+
+    def _initial(self) -> dict[sp.Symbol, sp.Expr]:
+        """Initial overlaps; a random start is represented by its root mean square, 1/sqrt(D) each."""
+        if isinstance(self.start, Mapping):
+            return {s: self.start.get(s, sp.S.Zero) for s in self.overlap_symbols}
+        typical = 1 / sp.sqrt(self.weights)
+        positional = sp.S.Zero if self.start is Start.ORTHOGONAL else typical
+        first = self.length if self.student.kind is StudentKind.UNTIED else 1
+        return {s: typical if i < first else positional for i, s in enumerate(self.overlap_symbols)}
+
+    def _all_parameters(self) -> tuple[Quantity, ...]:
+        return (*self.parameters, Quantity(dimension, "dimension of a token", sp.Interval.open(0, sp.oo)))
+
+    def _parameters(self, equations: list[Equation]) -> tuple[Quantity, ...]:
+        read = set().union(*(e.reads() for e in equations), *(v.free_symbols for v in self._initial().values()))
+        return tuple(p for p in self._all_parameters() if p.symbol in read or p in self.parameters)
+
+    def _highest_degree(self) -> int | None:
+        """Above this degree no Hermite coefficient of a label enters the risk's cross terms; None if unknown."""
+        if self.problem.cross is None:
+            return None
+        degrees = [HermiteExpansion(t.teacher, self.tokens).degree for t in self.problem.cross]
+        return None if any(d is None for d in degrees) else max((d for d in degrees if d is not None), default=0)
+
+    def _decide_generic(self, decide: Decide) -> Decide:
+        return lambda value: decide(name_generic_coefficients(value))
+
+    # ---- reading ------------------------------------------------------------------------------------------
+    @classmethod
+    def from_document(cls, document: Document) -> Self:
+        """The task that a document states; raises `TaskError` naming the key for what is not allowed."""
+        parameters = document.parameters(RESERVED)
+        names: dict[str, Any] = {q.symbol.name: q.symbol for q in parameters}
+        data = document.table("data", required=True)
+        length = data.integer("length", 1, 64)
+        positions = _positions(data, length)
+        tokens = sp.symbols(f"z1:{length + 1}", real=True)
+        in_tokens = names | {t.name: t for t in tokens} | {"z": sp.ImmutableDenseMatrix(tokens)}
+        formula = document.table("target", required=True).formula("formula", in_tokens)
+        target = tuple(formula) if isinstance(formula, sp.MatrixBase) else (formula,)
+        student = _student(document.table("student", required=True), length, names)
+        training = document.table("training", required=False)
+        in_rate = names | {"L": sp.Integer(length), "d": dimension}
+        task = cls(
+            length=length,
+            parameters=parameters,
+            tokens=tokens,
+            target=target,
+            student=student,
+            loss=_loss(training, student.shape, names),
+            learning_rate=_learning_rate(training, in_rate),
+            positions=positions,
+            values=document.values,
+            solve=SolveSettings.read(document.table("solve", required=False)),
+            verify=VerifySettings.read(document.table("verify", required=False)),
+        )
+        task = replace(task, start=_start(training, task, names | {"d": dimension}))
+        document.finish()
+        return task
+
+
+def _positions(data: Table, length: int) -> sp.ImmutableDenseMatrix | None:
+    if not data.has("positions"):
+        return None
+    positions = data.matrix("positions")
+    if positions.rows != length:
+        raise TaskError(f"data.positions has {positions.rows} rows; it needs one for each of the {length} tokens.")
+    return positions
+
+
+def _student(table: Table, length: int, names: Mapping[str, Any]) -> Student:
+    kind = StudentKind(table.choice("kind", tuple(k.value for k in StudentKind)))
+    if kind is StudentKind.ATTENTION:
+        return attention_student(length, _reduction(table, length))
+    x = sp.Symbol("x", real=True)
+    text = table.text("activation")
+    if text in ("generic", "generic-odd"):
+        generic = GenericActivation if text == "generic" else GenericOddActivation
+        return network(kind, length, sp.Lambda(x, generic(x)))
+    return network(kind, length, sp.Lambda(x, table.formula("activation", {**names, "x": x})))
+
+
+def _reduction(table: Table, length: int) -> Reduction | None:
+    value = table.raw("reduction", default="none")
+    if value == "none":
+        return None
+    if value == "trace":
+        return Reduction(trace=True)
+    vectors = table.mapping("reduction")
+    if set(vectors) != {"left", "right"}:
+        raise TaskError("student.reduction is none, trace, or {left = [..], right = [..]}.")
+    left, right = (
+        tuple(parse_constant(str(v), f"student.reduction.{side}") for v in vectors[side]) for side in ("left", "right")
+    )
+    for side, vector in (("left", left), ("right", right)):
+        if len(vector) != length:
+            raise TaskError(
+                f"student.reduction.{side} has {len(vector)} entries; it needs {length}, one for each token."
+            )
+    reduction = Reduction(left, right)
+    if reduction.is_constant:
+        raise TaskError(
+            "student.reduction.right is constant: the rows of the attention matrix sum to 1, so the output is a constant. "
+            "Choose a right vector with different entries."
+        )
+    return reduction
+
+
+def _loss(training: Table, shape: tuple[int, int], names: Mapping[str, Any]) -> sp.Lambda:
+    """The loss as a function of the flattened outputs f and labels y."""
+    rows, columns = shape
+    if shape == (1, 1):
+        f, y = ((sp.Symbol(name, real=True),) for name in "fy")
+        values: dict[str, Any] = {"f": f[0], "y": y[0]}
+    else:
+        f, y = (
+            tuple(sp.Symbol(f"{name}{i + 1}_{j + 1}", real=True) for i in range(rows) for j in range(columns))
+            for name in "fy"
+        )
+        values = {"f": sp.ImmutableDenseMatrix(rows, columns, f), "y": sp.ImmutableDenseMatrix(rows, columns, y)}
+    loss = training.formula("loss", {**names, **values}, default="sum((f-y)**2)/2")
+    if isinstance(loss, sp.MatrixBase):
+        raise TaskError("training.loss is a matrix; it must be one number, e.g. sum((f-y)**2)/2.")
+    return sp.Lambda((*f, *y), loss)
+
+
+def _learning_rate(training: Table, names: Mapping[str, Any]) -> sp.Expr:
+    rate = training.formula("learning_rate", names)
+    if isinstance(rate, sp.MatrixBase):
+        raise TaskError("training.learning_rate is a matrix; it must be one positive number or formula.")
+    if rate.is_number and not rate.is_positive:
+        raise TaskError(f"training.learning_rate is {rate}; it must be positive.")
+    return rate
+
+
+def _start(training: Table, task: SequenceSingleIndex, names: Mapping[str, Any]) -> Start | Mapping[sp.Symbol, sp.Expr]:
+    """A rule, or overlaps; for an untied student m = c sets all of mu1 .. muL to c / sqrt L."""
+    value = training.raw("start", default=Start.RANDOM.value)
+    if isinstance(value, str):
+        return Start(training.choice("start", tuple(s.value for s in Start)))
+    given = {
+        name: parse_expression(str(text), names, what=f"training.start.{name}")
+        for name, text in training.mapping("start").items()
+    }
+    known = {s.name: s for s in task.overlap_symbols}
+    if task.student.kind is StudentKind.UNTIED and set(given) == {"m"}:
+        share = given["m"] / sp.sqrt(task.length)
+        return dict.fromkeys(task.overlap_symbols, share)
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        raise TaskError(
+            f"training.start: {', '.join(unknown)} is no overlap of this task; there are {', '.join(known)}."
+        )
+    start = {known[name]: v for name, v in given.items()}
+    total = sp.Add(*(v**2 for v in start.values()))
+    if total.is_number and total > 1:
+        raise TaskError("training.start: the squares of the overlaps sum to more than 1; no such vector exists.")
+    return start
+
+
+FAMILY = SequenceSingleIndex

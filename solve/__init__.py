@@ -1,0 +1,1 @@
+"""Solve: closed systems of symbolic equations to numbers."""

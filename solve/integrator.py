@@ -1,0 +1,166 @@
+"""Integrate dx/dt = rate(x), x: (n,) or (n, *B) for B starts at once, with an estimate of the error."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.integrate import DOP853
+
+from solve.result import Array, Status
+
+__all__ = ["AbstractIntegrator", "DormandPrince", "Rate", "Step", "Trajectory"]
+
+Rate: TypeAlias = Callable[[Array], Array]  # (n, *B) -> (n, *B)
+
+_EPS = float(np.finfo(float).eps)
+_TIGHTEST = 3e-14  # the relative tolerance below which rounding rules
+_LOOSER = 30.0  # of the second run, whose distance from the first is the error
+_BELOW_START = 1e-3  # absolute tolerance = rtol * this * |start|: a start of 1e-6 keeps its relative accuracy
+_NO_START = 1e-6  # stands for |start| where that is 0
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """x and its estimated absolute error: (n_times, n, *B) at times: (n_times,); nan where not reached."""
+
+    times: Array
+    x: Array
+    error: Array
+    status: Status
+    evaluations: int
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One step from `old` to `time`: the ends (n, *B), and inside(t: (k,)) -> (k, n, *B) between them.
+
+    status: None while the integration goes on, else how it ended.
+    """
+
+    old: float
+    time: float
+    x_old: Array
+    x: Array
+    inside: Callable[[Array], Array]
+    status: Status | None
+
+
+class AbstractIntegrator(abc.ABC):
+    """A method for dx/dt = rate(x), autonomous. Final subclasses are frozen dataclasses with its settings."""
+
+    @abc.abstractmethod
+    def steps(self, rate: Rate, start: Array, until: float, looser: float = 1.0) -> Iterator[Step]:
+        """The steps from x(0) = start: (n, *B) to the time `until`; `looser` multiplies the tolerance."""
+
+    def integrate(
+        self, rate: Rate, start: ArrayLike, times: ArrayLike, perturbed: Rate | None = None
+    ) -> Trajectory:
+        """x(t) at increasing `times` >= 0 with x(0) = start: (n, *B); all B starts advance as one system.
+
+        The error is the distance from a second run at a looser tolerance; that run uses `perturbed`, the rate
+        plus its own error, where given. Raises `ValueError` for times that are not increasing or negative.
+        """
+        x0, t = np.asarray(start, dtype=float), _checked(times)
+        calls = 0
+
+        def counted(f: Rate) -> Rate:
+            def g(x: Array) -> Array:
+                nonlocal calls
+                calls += 1
+                return np.asarray(f(x), dtype=float)
+
+            return g
+
+        x, status = self._at(counted(rate), x0, t, 1.0)
+        other, _ = self._at(counted(perturbed or rate), x0, t, _LOOSER)
+        return Trajectory(t, x, np.abs(x - other) + 4 * _EPS * np.abs(x), status, calls)
+
+    def _at(self, rate: Rate, x0: Array, times: Array, looser: float) -> tuple[Array, Status]:
+        x = np.full((times.size, *x0.shape), np.nan)
+        x[times == 0] = x0
+        for step in self.steps(rate, x0, float(times[-1]), looser):
+            here = (times > step.old) & (times <= step.time)
+            if here.any() and step.time > step.old:
+                x[here] = step.inside(times[here])
+            if step.status is not None:
+                return x, step.status
+        return x, Status.converged
+
+
+@dataclass(frozen=True)
+class DormandPrince(AbstractIntegrator):
+    """The Dormand-Prince pair of order 8(5,3), dense output of order 7. [Hairer, Norsett, Wanner, ODEs I, II.5]
+
+    rtol holds for each start of a batch; the absolute tolerance follows the size of each start, so that small
+    starts keep their relative accuracy.
+    """
+
+    rtol: float = 1e-11
+    max_steps: int = 100_000
+
+    def __post_init__(self) -> None:
+        if not _TIGHTEST <= self.rtol < 1 or self.max_steps < 1:
+            raise ValueError(f"{_TIGHTEST} <= rtol < 1 and max_steps >= 1 are needed, got {self}.")
+
+    def steps(self, rate: Rate, start: Array, until: float, looser: float = 1.0) -> Iterator[Step]:
+        """The steps of the method, see the base class."""
+        if until <= 0:
+            return
+        method = self._method(rate, start, until, looser)
+        for count in range(1, self.max_steps + 1):
+            old, x_old = method.t, method.y.reshape(start.shape).copy()
+            with np.errstate(all="ignore"):
+                method.step()
+            status = None
+            if method.status == "failed":
+                with np.errstate(all="ignore"):
+                    defined = np.isfinite(rate(x_old)).all()
+                status = Status.diverges if defined else Status.nonfinite
+            elif method.status == "finished":
+                status = Status.converged
+            elif count == self.max_steps:
+                status = Status.max_steps
+            yield Step(old, method.t, x_old, method.y.reshape(start.shape), _dense(method, start.shape), status)
+            if status is not None:
+                return
+
+    def _method(self, rate: Rate, start: Array, until: float, looser: float) -> DOP853:
+        copies = max(1, int(np.prod(start.shape[1:])))
+        # SciPy bounds the root mean square over the whole system
+        rtol = min(max(looser * self.rtol / np.sqrt(copies), _TIGHTEST), 1e-3)
+        size = np.abs(start)
+        size = np.where(size > 0, size, np.max(size, axis=0, keepdims=True, initial=0.0))
+        atol = rtol * _BELOW_START * np.where(size > 0, size, _NO_START)
+
+        def flat(t: float, x: Array) -> Array:
+            return np.asarray(rate(x.reshape(start.shape)), dtype=float).ravel()
+
+        with np.errstate(all="ignore"):
+            return DOP853(flat, 0.0, start.ravel(), until, rtol=rtol, atol=atol.ravel())
+
+
+def _dense(method: DOP853, shape: tuple[int, ...]) -> Callable[[Array], Array]:
+    if method.t == method.t_old or method.status == "failed":
+        return lambda t: np.repeat(method.y.reshape(1, *shape), len(t), axis=0)
+    made = None
+
+    def inside(t: Array) -> Array:
+        nonlocal made
+        made = made or method.dense_output()  # three more calls of the rate: only where asked for
+        return np.asarray(made(np.asarray(t)).T.reshape(len(t), *shape), dtype=float)
+
+    return inside
+
+
+def _checked(times: ArrayLike) -> Array:
+    t = np.atleast_1d(np.asarray(times, dtype=float))
+    if t.ndim != 1 or t.size == 0 or not np.isfinite(t).all() or t[0] < 0 or np.any(np.diff(t) <= 0):
+        raise ValueError(
+            f"times must be increasing, finite and >= 0 (the start is at time 0), got {np.array2string(t, threshold=8)}."
+        )
+    return t

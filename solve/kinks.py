@@ -1,0 +1,226 @@
+"""Where an integrand is not smooth, found symbolically: kinks and jumps on hyperplanes, curved ones, steep steps."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import sympy as sp
+from sympy.core.relational import Relational
+
+from derive.expectation import Expectation
+from derive.functions import He, LogCosh, Phi, SoftmaxEntry, relu, sigmoid, softplus
+from derive.measures import Gaussian
+
+__all__ = ["Affine", "Smoothness", "smoothness"]
+
+_MAX_BRANCHES = 64
+# a node equals its own limit to 1e-17 beyond |rate * argument| = 20
+_STEP_RATES = {
+    sp.tanh: sp.S.One,
+    LogCosh: sp.S.One,
+    sigmoid: sp.S.Half,
+    softplus: sp.S.Half,
+    Phi: sp.Integer(2),
+    sp.erf: sp.Integer(3),
+    sp.erfc: sp.Integer(3),
+}
+
+
+@dataclass(frozen=True)
+class Affine:
+    """The form sum_i coefficients[i] x_i + constant."""
+
+    coefficients: tuple[sp.Expr, ...]
+    constant: sp.Expr
+
+
+@dataclass(frozen=True)
+class Smoothness:
+    """What a quadrature rule must know of an integrand.
+
+    `degree`: of a polynomial, None for anything else. `kinks`: analytic between the zeros of these forms.
+    `curved`: expressions whose zero sets are further kinks, but no hyperplanes. `steps`: forms across which the
+    integrand is analytic but changes within |form| < 20. `singular`: it may be infinite, or have infinite
+    slope, on a kink.
+    """
+
+    degree: int | None = None
+    kinks: tuple[Affine, ...] = ()
+    curved: tuple[sp.Expr, ...] = ()
+    steps: tuple[Affine, ...] = ()
+    singular: bool = False
+
+
+def smoothness(integrand: sp.Expr, variables: Sequence[sp.Symbol]) -> Smoothness:
+    """The smoothness of an integrand as a function of `variables`; other symbols are parameters."""
+    inside = set(variables)
+    degree = _degree(integrand, inside)
+    if degree is not None:
+        return Smoothness(degree=degree)
+    kinks, curved = _zero_sets(_kink_arguments(integrand, inside), variables)
+    edges, unknown = _zero_sets(_singular_arguments(integrand, inside), variables)
+    if len(variables) > 1:
+        # where no hyperplane and no sign is known, most are positive; the error estimate sees the others
+        unknown = []
+    return Smoothness(
+        kinks=tuple(dict.fromkeys(kinks + edges)),
+        curved=tuple(dict.fromkeys(curved + unknown)),
+        steps=tuple(dict.fromkeys(_steps(integrand, variables))),
+        singular=bool(edges or unknown),
+    )
+
+
+def _zero_sets(
+    arguments: Iterable[sp.Expr], variables: Sequence[sp.Symbol]
+) -> tuple[list[Affine], list[sp.Expr]]:
+    """The hyperplanes on which an argument vanishes, and the factors whose zeros are none."""
+    flat, curved = [], []
+    for factor in (f for a in dict.fromkeys(arguments) for f in _factors(a, variables)):
+        form = _affine(factor, variables)
+        if form is not None:
+            flat.append(_normal(form))
+        elif not (factor.is_positive or factor.is_negative):
+            curved.append(factor)
+    return flat, curved
+
+
+def _degree(expr: sp.Expr, variables: set[sp.Symbol]) -> int | None:
+    """Total degree in the variables, None where `expr` is no polynomial of them."""
+    if not expr.has_free(*variables):
+        return 0
+    if expr in variables:
+        return 1
+    parts = expr.args
+    if isinstance(expr, sp.Pow) and expr.exp.is_Integer and expr.exp.is_nonnegative:
+        parts, times = (expr.base,), int(expr.exp)
+    elif isinstance(expr, He):
+        parts, times = (expr.args[1],), int(expr.args[0])
+    elif isinstance(expr, (sp.Add, sp.Mul)):
+        times = 1
+    else:
+        return None
+    degrees = [_degree(p, variables) for p in parts]
+    known = [d for d in degrees if d is not None]
+    if len(known) < len(degrees):
+        return None
+    return times * (sum(known) if isinstance(expr, sp.Mul) else max(known))
+
+
+def _kink_arguments(expr: sp.Basic, variables: set[sp.Symbol]) -> Iterator[sp.Expr]:
+    """Expressions at whose zeros `expr` jumps or has a kink."""
+    for node in _nodes(expr, variables):
+        yield from (b for a in _own_kink_arguments(node) if a.has_free(*variables) for b in _branches(a))
+        if isinstance(node, Expectation):
+            # the average smooths a kink in which its own variables take part
+            inner = _kink_arguments(node.integrand, variables)
+            yield from (a for a in inner if not a.has_free(*node.variables))
+
+
+def _singular_arguments(expr: sp.Basic, variables: set[sp.Symbol]) -> Iterator[sp.Expr]:
+    """Expressions at whose zeros `expr` may be infinite or have infinite slope."""
+    for node in _nodes(expr, variables):
+        for a in _own_singular_arguments(node):
+            if a.has_free(*variables) and not a.is_positive:
+                yield from _branches(a)
+
+
+def _nodes(expr: sp.Basic, variables: set[sp.Symbol]) -> Iterator[sp.Basic]:
+    """The nodes that read the variables; of an inner expectation its law, not its integrand."""
+    if expr.has_free(*variables):
+        yield expr
+        for part in (expr.measure,) if isinstance(expr, Expectation) else expr.args:
+            yield from _nodes(part, variables)
+
+
+def _own_kink_arguments(expr: sp.Basic) -> Iterable[sp.Expr]:
+    if isinstance(expr, (relu, sp.Abs, sp.sign, sp.Heaviside)):
+        return (expr.args[0],)
+    if isinstance(expr, (sp.Max, sp.Min)):
+        return (a - b for a, b in itertools.combinations(expr.args, 2))
+    if isinstance(expr, Relational):
+        return (expr.lhs - expr.rhs,)
+    return ()
+
+
+def _own_singular_arguments(expr: sp.Basic) -> Sequence[sp.Expr]:
+    if isinstance(expr, sp.Pow) and not (expr.exp.is_Integer and expr.exp.is_nonnegative):
+        return (expr.base,)
+    if isinstance(expr, sp.log):
+        return tuple(expr.args)
+    if isinstance(expr, (sp.asin, sp.acos, sp.atanh)):
+        return (1 - expr.args[0], 1 + expr.args[0])
+    if isinstance(expr, sp.tan):
+        return (sp.cos(expr.args[0]),)
+    if isinstance(expr, Gaussian):
+        # a square root of the covariance enters
+        variances = [expr.cov[i, i] for i in range(expr.dim)]
+        return (*variances, expr.cov.det()) if 1 < expr.dim < 4 else variances
+    return ()
+
+
+def _branches(argument: sp.Expr) -> list[sp.Expr]:
+    """The smooth expressions that a piecewise smooth one is made of: relu(x) - 1 gives x - 1 and -1."""
+    done: list[sp.Expr] = []
+    todo = [argument]
+    while todo:
+        expr = todo.pop()
+        node = next((n for n in sp.postorder_traversal(expr) if _choices(n)), None)
+        if node is None or len(todo) + len(done) > _MAX_BRANCHES:
+            done.append(expr)
+        else:
+            todo += [expr.xreplace({node: choice}) for choice in _choices(node)]
+    return done
+
+
+def _choices(node: sp.Basic) -> tuple[sp.Expr, ...]:
+    if isinstance(node, relu):
+        return (node.args[0], sp.S.Zero)
+    if isinstance(node, sp.Abs):
+        return (node.args[0], -node.args[0])
+    if isinstance(node, (sp.Max, sp.Min)):
+        return tuple(node.args)
+    if isinstance(node, sp.Heaviside):
+        return (sp.S.One, sp.S.Zero)
+    if isinstance(node, sp.sign):
+        return (sp.S.One, sp.S.NegativeOne)
+    if isinstance(node, sp.Piecewise):
+        return tuple(value for value, _ in node.args)
+    return ()
+
+
+def _factors(argument: sp.Expr, variables: Sequence[sp.Symbol]) -> list[sp.Expr]:
+    """Factors whose zero sets make up that of the argument, those that read the variables."""
+    if argument.as_poly(*variables) is None:
+        factors = [f.as_base_exp()[0] for f in sp.Mul.make_args(argument)]
+    else:
+        factors = [f for f, _ in sp.factor_list(argument)[1]]
+    return [f for f in factors if f.has_free(*variables)]
+
+
+def _affine(expr: sp.Expr, variables: Sequence[sp.Symbol]) -> Affine | None:
+    polynomial = expr.as_poly(*variables)
+    if polynomial is None or polynomial.total_degree() > 1:
+        return None
+    coefficients = tuple(polynomial.coeff_monomial(v) for v in variables)
+    return Affine(coefficients, polynomial.coeff_monomial(1))
+
+
+def _normal(form: Affine) -> Affine:
+    """The same zero set, with the first coefficient one where it is a number."""
+    first = next(c for c in form.coefficients if c != 0)
+    scale = first if first.is_number else (-1 if first.could_extract_minus_sign() else 1)
+    return Affine(tuple(c / scale for c in form.coefficients), form.constant / scale)
+
+
+def _steps(integrand: sp.Expr, variables: Sequence[sp.Symbol]) -> Iterator[Affine]:
+    for node in _nodes(integrand, set(variables)):
+        rate = _STEP_RATES.get(type(node))
+        arguments: list[sp.Expr] = [] if rate is None else [rate * node.args[0]]
+        if isinstance(node, SoftmaxEntry):
+            arguments = [(node.args[0] - b) / 2 for b in node.args[1:]]
+        for a in arguments:
+            form = _affine(a, variables) if a.has_free(*variables) else None
+            if form is not None:
+                yield form

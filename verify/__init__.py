@@ -1,0 +1,1 @@
+"""Verify: predictions against simulations at finite size."""
