@@ -10,9 +10,9 @@ from sympy.printing.latex import LatexPrinter
 
 from derive.equations import Define, Equation, Flow
 from derive.expectation import Expectation
-from derive.functions import He, LogCosh, SoftmaxEntry
+from derive.functions import He, LargestEigenvalue, LogCosh, SoftmaxEntry
 from derive.measures import Gaussian, Measure
-from derive.notation import Display, Notation, function_head, is_standard, latex_name, notation_for
+from derive.notation import Display, Notation, function_head, is_standard, latex_name, matrix_rows, notation_for
 
 __all__ = ["Latex", "brackets", "latex_equation", "latex_expression", "left_hand_side"]
 
@@ -147,6 +147,12 @@ class Latex(Display, LatexPrinter):
     def _print_SoftmaxEntry(self, expr: SoftmaxEntry, exp: str | None = None) -> str:
         return rf"{function_head(expr)[0]}_{{1}}{self._arguments(expr.args)}{_power(exp)}"
 
+    def _print_LargestEigenvalue(self, expr: LargestEigenvalue, exp: str | None = None) -> str:
+        rows = matrix_rows(expr)
+        lists = ", ".join(f"[{', '.join(map(self._print, row))}]" for row in rows)
+        argument = self._matrix(rows) if self.matrices else brackets(lists)
+        return rf"{function_head(expr)[0]}{argument}{_power(exp)}"
+
     def _print_Max(self, expr: sp.Function, exp: str | None = None) -> str:
         return self._print_Function(expr, exp)
 
@@ -172,7 +178,7 @@ def latex_expression(expr: sp.Expr) -> str:
     >>> print(latex_expression(sp.log(x) ** 2), latex_expression(He(3, x)))
     (\log x)^{2} \mathrm{He}_{3}(x)
     """
-    return Latex(notation_for([expr])).doprint(expr)
+    return Latex(notation_for([expr]), matrices=False).doprint(expr)
 
 
 def left_hand_side(equation: Equation) -> str:

@@ -140,14 +140,14 @@ def _layers(cells: Iterable[_Key], edges: Iterable[tuple[_Key, _Key]]) -> dict[_
 
 def _centres(cells: Mapping[_Key, _Cell], layers: Mapping[_Key, int], links: nx.Graph) -> dict[_Key, Point]:
     rows = [[key for key in cells if layers[key] == i] for i in range(max(layers.values()) + 1)]
-    x = {key: 0.0 for key in cells}
+    x = dict.fromkeys(cells, 0.0)
     for row in rows:
         x |= _spread(row, {key: float(i) for i, key in enumerate(row)}, cells)
     for sweep in range(_SWEEPS):
         for row in rows if sweep % 2 == 0 else reversed(rows):
             wish = {key: _mean([x[other] for other in links[key]], x[key]) for key in row}
             x |= _spread(row, wish, cells)
-    y, centres = 0.0, {}
+    y, centres = 0.0, dict[_Key, Point]()
     for row in rows:
         height = max(cells[key].height for key in row)
         centres |= {key: (x[key], y + height / 2) for key in row}

@@ -13,8 +13,11 @@ from derive.notation import ordered_terms
 
 __all__ = ["broken", "width"]
 
-_INVISIBLE = re.compile(r"\\(?:left|right|mathrm|mathbb|mathbf|mathcal|operatorname|hat|bar|tilde|text)|[{}^_ ]")
-_COMMAND = re.compile(r"\\(log|exp|sinh?|cosh?|tanh?|arc[a-z]+|max|min)(?![a-z])|\\(?:[A-Za-z]+|.)")
+_TOKEN = re.compile(
+    r"\\(?:left|right|mathrm|mathbb|mathbf|mathcal|operatorname|hat|bar|tilde|text)(?![A-Za-z])|[{}^_ ]"
+    r"|\\(?P<spelt>log|exp|sinh?|cosh?|tanh?|arc[a-z]+|max|min)(?![A-Za-z])"
+    r"|(?P<sign>\\[A-Za-z]+|\\.)"
+)
 _FRACTION = re.compile(r"\\frac\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 
 
@@ -25,30 +28,36 @@ def width(tex: str) -> int:
     9
     """
     tex = _FRACTION.sub(lambda m: max(m.groups(), key=width), tex)
-    return len(_COMMAND.sub(lambda m: m[1] or "x", _INVISIBLE.sub("", tex)))
+    operators = len(re.findall(r" [-+=] ", tex))
+    return len(_TOKEN.sub(lambda m: m["spelt"] or ("x" if m["sign"] else ""), tex)) + 2 * operators
 
 
-def broken(printer: Latex, expr: sp.Expr, room: int) -> list[str]:
-    """The formula in lines of about `room` letters; whole where it fits or where nothing can be broken."""
+def broken(printer: Latex, expr: sp.Expr, room: int, used: int = 0) -> list[str]:
+    """The formula in lines of about `room` letters, of which the first has `used` taken before it.
+
+    It stays whole where it fits or where nothing can be broken.
+    """
     whole = printer.doprint(expr)
-    if width(whole) <= room:
+    if width(whole) <= room - used:
         return [whole]
     if expr.is_Add:
-        return _sum(printer, expr, room)
+        return _sum(printer, expr, room, used)
     if isinstance(expr, Expectation):
-        return _enclose(printer.expectation_head(expr), r"\Bigl[", broken(printer, expr.integrand, room), r"\Bigr]")
+        head = printer.expectation_head(expr)
+        inside = broken(printer, expr.integrand, room, used + width(head) + 1)
+        return _enclose(head + r"\Bigl[", inside, r"\Bigr]")
     if expr.is_Pow and expr.base.is_Add and expr.exp.is_Integer and expr.exp.is_positive:
-        return _enclose("", r"\Bigl(", broken(printer, expr.base, room), rf"\Bigr)^{{{expr.exp}}}")
-    return _product(printer, expr, room) if expr.is_Mul else [whole]
+        return _enclose(r"\Bigl(", broken(printer, expr.base, room, used + 1), rf"\Bigr)^{{{expr.exp}}}")
+    return _product(printer, expr, room, used) if expr.is_Mul else [whole]
 
 
-def _sum(printer: Latex, expr: sp.Expr, room: int) -> list[str]:
+def _sum(printer: Latex, expr: sp.Expr, room: int, used: int) -> list[str]:
     lines: list[str] = []
     for i, term in enumerate(ordered_terms(expr)):
         minus = term.could_extract_minus_sign()
-        first, *rest = broken(printer, -term if minus else term, room)
         sign = ("- " if minus else "+ ") if i or minus else ""
-        if lines and width(lines[-1] + first) + 3 <= room:
+        first, *rest = broken(printer, -term if minus else term, room, 2 if lines else used)
+        if lines and width(f"{lines[-1]} {sign}{first}") + 2 <= room - (used if len(lines) == 1 else 0):
             lines[-1] += f" {sign}{first}"
         else:
             lines.append(sign + first)
@@ -56,19 +65,19 @@ def _sum(printer: Latex, expr: sp.Expr, room: int) -> list[str]:
     return lines
 
 
-def _product(printer: Latex, expr: sp.Expr, room: int) -> list[str]:
+def _product(printer: Latex, expr: sp.Expr, room: int, used: int) -> list[str]:
     """The widest factor that is a sum, a power of one or an expectation is broken, the others stand before it."""
     factors = [f for f in expr.args if f.is_Add or isinstance(f, Expectation) or (f.is_Pow and f.exp.is_positive)]
     if not factors:
         return [printer.doprint(expr)]
     widest = max(factors, key=lambda f: width(printer.doprint(f)))
     others = [f for f in expr.args if f is not widest]
-    sign = "- " if others[0] == -1 else ""
-    before = _before(printer, others[1:] if sign else others)
-    lines = broken(printer, widest, room - 2)
+    minus = others[0] == -1
+    before = ("- " if minus else "") + _before(printer, others[1:] if minus else others)
+    lines = broken(printer, widest, room, used + width(before) + 1)
     if widest.is_Add:
-        lines = _enclose("", r"\Bigl(", lines, r"\Bigr)")
-    return [f"{sign}{before} {lines[0]}".rstrip(), *lines[1:]]
+        lines = _enclose(r"\Bigl(", lines, r"\Bigr)")
+    return [f"{before} {lines[0]}".strip(), *lines[1:]]
 
 
 def _before(printer: Latex, factors: list[sp.Expr]) -> str:
@@ -78,6 +87,5 @@ def _before(printer: Latex, factors: list[sp.Expr]) -> str:
     return text + r" \cdot" if any(isinstance(f, (sp.log, LogCosh)) for f in factors) else text
 
 
-def _enclose(before: str, left: str, lines: list[str], right: str) -> list[str]:
-    first, *rest = lines
-    return [f"{before}{left}{first}{right}"] if not rest else [f"{before}{left}{first}", *rest[:-1], rest[-1] + right]
+def _enclose(left: str, lines: list[str], right: str) -> list[str]:
+    return [left + lines[0] + right] if len(lines) == 1 else [left + lines[0], *lines[1:-1], lines[-1] + right]

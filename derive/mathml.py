@@ -14,9 +14,20 @@ from sympy.printing.precedence import PRECEDENCE, precedence_traditional
 
 from derive.equations import Define, Equation, Flow
 from derive.expectation import Expectation
-from derive.functions import He, LogCosh, SoftmaxEntry
+from derive.functions import He, LargestEigenvalue, LogCosh, SoftmaxEntry
 from derive.measures import Gaussian, Measure
-from derive.notation import ACCENT_MARKS, Display, Name, Notation, function_head, is_standard, notation_for, plain, split_name
+from derive.notation import (
+    ACCENT_MARKS,
+    Display,
+    Name,
+    Notation,
+    function_head,
+    is_standard,
+    matrix_rows,
+    notation_for,
+    plain,
+    split_name,
+)
 
 __all__ = ["MathML", "mathml", "mathml_expression", "mathml_name"]
 
@@ -39,7 +50,7 @@ class MathML(Display, MathMLPresentationPrinter):
 
     def equation(self, equation: Equation) -> Element:
         """A `math` element: the equation, then the laws that are not standard normal."""
-        parts = [self._left(equation), self._mo("="), self._print(equation.rhs)]
+        parts = [self._left(equation), self._mo("="), self.show(equation.rhs)]
         for i, law in enumerate(self._laws.values()):
             parts += [self._el("mtext", ",\u2003" if i else "\u2003with\u00a0"), law]
         return self.math(parts)
@@ -52,7 +63,7 @@ class MathML(Display, MathMLPresentationPrinter):
         return element
 
     def _left(self, equation: Equation) -> Element:
-        unknown = self._print(equation.unknown.symbol)
+        unknown = self.show(equation.unknown.symbol)
         if isinstance(equation, Define):
             return unknown
         if isinstance(equation, Flow):
@@ -60,16 +71,22 @@ class MathML(Display, MathMLPresentationPrinter):
             return self._el("mfrac", above, below)
         return self._el("mn", "0")
 
+    def show(self, expr: sp.Basic) -> Element:
+        """The element of an expression."""
+        element: Element = self._print(expr)
+        return element
+
     # ---- elements
 
     def _el(self, tag: str, *children: Element | str) -> Element:
-        element = self.dom.createElement(tag)
+        element: Element = self.dom.createElement(tag)
         for c in children:
             element.appendChild(self.dom.createTextNode(escape(c)) if isinstance(c, str) else c)
         return element
 
     def _row(self, *children: Element) -> Element:
-        return children[0] if len(children) == 1 else self._el("mrow", *children)
+        first, *rest = children
+        return self._el("mrow", first, *rest) if rest else first
 
     def _mo(self, sign: str) -> Element:
         return self._el("mo", sign)
@@ -99,7 +116,7 @@ class MathML(Display, MathMLPresentationPrinter):
         """The item, in brackets where its precedence asks for them."""
         precedence = precedence_traditional(item)
         needed = precedence < level or (not strict and precedence <= level)
-        return self._fenced(self._print(item)) if needed else self._print(item)
+        return self._fenced(self.show(item)) if needed else self.show(item)
 
     # ---- names, sums, products, powers
 
@@ -122,7 +139,7 @@ class MathML(Display, MathMLPresentationPrinter):
 
     def _print_Mul(self, expr: sp.Mul) -> Element:
         if expr.could_extract_minus_sign():
-            return self._row(self._mo(_MINUS), self._print(-expr))
+            return self._row(self._mo(_MINUS), self.show(-expr))
         wide = [a for a in expr.args if isinstance(a, Expectation)]
         numerator, denominator = sp.fraction(expr, exact=True)
         if denominator == 1:
@@ -134,7 +151,7 @@ class MathML(Display, MathMLPresentationPrinter):
     def _factors(self, expr: sp.Expr) -> Element:
         factors = expr.as_ordered_factors() if expr.is_Mul else [expr]
         if len(factors) == 1:
-            return self._print(factors[0])
+            return self.show(factors[0])
         parts: list[Element] = []
         for i, f in enumerate(factors):
             if i:
@@ -142,24 +159,25 @@ class MathML(Display, MathMLPresentationPrinter):
             if i and isinstance(f, sp.Function):
                 parts.append(self._thin_space())
             open_ended = isinstance(f, _WITHOUT_BRACKETS) and i + 1 < len(factors)
-            parts.append(self._fenced(self._print(f)) if open_ended else self.parenthesize(f, PRECEDENCE["Mul"]))
+            parts.append(self._fenced(self.show(f)) if open_ended else self.parenthesize(f, PRECEDENCE["Mul"]))
         return self._el("mrow", *parts)
 
     def _print_Pow(self, e: sp.Pow) -> Element:
         base, power = e.args
         if power.is_Rational and power.is_negative:
-            return self._el("mfrac", self._el("mn", "1"), self._print(base**-power))
+            return self._el("mfrac", self._el("mn", "1"), self.show(base**-power))
         if power.is_Integer and power.is_positive and isinstance(base, _POWER_ON_HEAD):
-            head = self._el("msup", self._upright(function_head(base)[1]), self._print(power))
-            return self._el("mrow", head, self._mo(_APPLY), self._fenced(*map(self._print, base.args)))
+            head = self._el("msup", self._upright(function_head(base)[1]), self.show(power))
+            return self._el("mrow", head, self._mo(_APPLY), self._fenced(*map(self.show, base.args)))
         if isinstance(base, _WITHOUT_BRACKETS) or (base.is_Symbol and self.name_of(base).star):
-            return self._el("msup", self._fenced(self._print(base)), self._print(power))
-        return super()._print_Pow(e)
+            return self._el("msup", self._fenced(self.show(base)), self.show(power))
+        element: Element = super()._print_Pow(e)
+        return element
 
     # ---- functions
 
     def _apply(self, head: Element, args: Sequence[sp.Expr]) -> Element:
-        return self._el("mrow", head, self._mo(_APPLY), self._fenced(*map(self._print, args)))
+        return self._el("mrow", head, self._mo(_APPLY), self._fenced(*map(self.show, args)))
 
     def _print_Function(self, e: sp.Function) -> Element:
         return self._apply(self._upright(function_head(e)[1]), e.args)
@@ -169,7 +187,7 @@ class MathML(Display, MathMLPresentationPrinter):
         if not (x.is_Symbol or (x.is_Integer and x.is_positive)):
             return self._print_Function(e)
         head = self._upright(function_head(e)[1])
-        return self._el("mrow", head, self._mo(_APPLY), self._thin_space(), self._print(x))
+        return self._el("mrow", head, self._mo(_APPLY), self._thin_space(), self.show(x))
 
     _print_LogCosh = _print_log
 
@@ -181,17 +199,21 @@ class MathML(Display, MathMLPresentationPrinter):
     def _print_exp(self, e: sp.Function) -> Element:
         if not self.notation.power_of_e or len(str(e)) > 30:
             return self._print_Function(e)
-        return self._el("msup", self._upright("e"), self._print(e.args[0]))
+        return self._el("msup", self._upright("e"), self.show(e.args[0]))
 
     def _print_He(self, e: He) -> Element:
         n, x = e.args
-        return self._apply(self._el("msub", self._upright("He"), self._print(n)), [x])
+        return self._apply(self._el("msub", self._upright("He"), self.show(n)), [x])
 
     def _print_SoftmaxEntry(self, e: SoftmaxEntry) -> Element:
         return self._apply(self._el("msub", self._upright("softmax"), self._el("mn", "1")), e.args)
 
+    def _print_LargestEigenvalue(self, e: LargestEigenvalue) -> Element:
+        head = self._el("msub", self._el("mi", "λ"), self._upright("max"))
+        return self._el("mrow", head, self._mo(_APPLY), self._table(matrix_rows(e)))
+
     def _print_Heaviside(self, e: sp.Heaviside) -> Element:
-        condition = self._row(self._print(e.args[0]), self._mo(">"), self._el("mn", "0"))
+        condition = self._row(self.show(e.args[0]), self._mo(">"), self._el("mn", "0"))
         return self._el("mrow", self._el("mn", _ONE), self._fenced(condition, fence="[]"))
 
     def _print_DiracDelta(self, e: sp.DiracDelta) -> Element:
@@ -204,7 +226,7 @@ class MathML(Display, MathMLPresentationPrinter):
     def _print_Expectation(self, e: Expectation) -> Element:
         names = self.enter(e)
         subscript = self._row(*self._separated(self._variables(names)))
-        body = self._print(e.integrand)
+        body = self.show(e.integrand)
         if not is_standard(e.measure):
             variables = self._variables(names)
             left = variables[0] if len(names) == 1 else self._fenced(*variables)
@@ -220,14 +242,14 @@ class MathML(Display, MathMLPresentationPrinter):
         if not isinstance(law, Gaussian):
             return self._apply(self._upright(type(law).__name__), law.args)
         if law.dim == 1:
-            arguments = [self._print(law.mean[0]), self._print(law.cov[0, 0])]
+            arguments = [self.show(law.mean[0]), self.show(law.cov[0, 0])]
         else:
             mean = self._table([[m] for m in law.mean]) if any(law.mean) else self._el("mn", "0")
             arguments = [mean, self._table(law.cov.tolist())]
         return self._el("mrow", self._upright(_NORMAL), self._mo(_APPLY), self._fenced(*arguments))
 
     def _table(self, rows: Sequence[Sequence[sp.Expr]]) -> Element:
-        lines = [self._el("mtr", *(self._el("mtd", self._print(e)) for e in row)) for row in rows]
+        lines = [self._el("mtr", *(self._el("mtd", self.show(e)) for e in row)) for row in rows]
         return self._fenced(self._el("mtable", *lines))
 
 
@@ -249,12 +271,12 @@ def mathml(equation: Equation) -> str:
 def mathml_expression(expr: sp.Expr) -> str:
     """An expression as a `math` element; the laws of its expectations are not stated."""
     printer = MathML(notation_for([expr]))
-    return _xml(printer.math([printer._print(expr)]))
+    return _xml(printer.math([printer.show(expr)]))
 
 
 def mathml_name(symbol: sp.Symbol) -> str:
     """A quantity's name as an inline `math` element."""
     printer = MathML(notation_for([symbol]))
-    element = printer.math([printer._print(symbol)])
+    element = printer.math([printer.show(symbol)])
     element.removeAttribute("display")
     return _xml(element)

@@ -12,7 +12,7 @@ import sympy as sp
 
 from derive.equations import Equation, EquationSystem
 from derive.expectation import Expectation, expectations
-from derive.functions import He, LogCosh, Phi, SoftmaxEntry, relu, sigmoid, softplus
+from derive.functions import He, LargestEigenvalue, LogCosh, Phi, SoftmaxEntry, relu, sigmoid, softplus
 from derive.measures import Gaussian, Measure
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "function_head",
     "is_standard",
     "latex_name",
+    "matrix_rows",
     "notation_for",
     "ordered_terms",
     "plain",
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 _LOWER = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma tau upsilon"
+_UPPER = "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
 _GREEK: Mapping[str, tuple[str, str]] = {
     **{name: (rf"\{name}", sign) for name, sign in zip(_LOWER.split(), "αβγδϵζηθικλμνξοπρστυ", strict=True)},
     "omicron": ("o", "ο"),
@@ -46,12 +48,7 @@ _GREEK: Mapping[str, tuple[str, str]] = {
     "varepsilon": (r"\varepsilon", "ε"),
     "vartheta": (r"\vartheta", "ϑ"),
     "varphi": (r"\varphi", "φ"),
-    **{
-        name: (rf"\{name}", sign)
-        for name, sign in zip(
-            "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega".split(), "ΓΔΘΛΞΠΣΥΦΨΩ", strict=True
-        )
-    },
+    **{name: (rf"\{name}", sign) for name, sign in zip(_UPPER.split(), "ΓΔΘΛΞΠΣΥΦΨΩ", strict=True)},
 }
 GREEK_SIGNS: Mapping[str, str] = {sign: tex for tex, sign in _GREEK.values()}
 _ALIASES = {"lam": "lambda", "eps": "varepsilon"}
@@ -133,6 +130,7 @@ def _latex_part(part: str, longest: int = 1) -> str:
 
 FUNCTION_HEADS: Mapping[type[sp.Function], tuple[str, str]] = {
     He: (r"\mathrm{He}", "He"),
+    LargestEigenvalue: (r"\lambda_{\max}", "λmax"),
     LogCosh: (r"\log 2\cosh", "log\u20092cosh"),
     Phi: (r"\Phi", "Φ"),
     SoftmaxEntry: (r"\operatorname{softmax}", "softmax"),
@@ -161,6 +159,12 @@ def function_head(function: sp.Function) -> tuple[str, str]:
     """The name of a function in LaTeX and in Unicode; an unknown one is written by its class name in roman."""
     name = type(function).__name__
     return FUNCTION_HEADS.get(type(function), (rf"\operatorname{{{name}}}", name))
+
+
+def matrix_rows(node: LargestEigenvalue) -> list[list[sp.Expr]]:
+    """The rows of the matrix whose largest eigenvalue the node is."""
+    n, *entries = node.args
+    return [entries[i : i + int(n)] for i in range(0, len(entries), int(n))]
 
 
 _LETTERS = ("x", "y", "u", "v", "r", "s", "t", "g", "h", "a", "b", "xi", "eta", "zeta")

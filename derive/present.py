@@ -14,11 +14,11 @@ from derive.equations import Block, Equation, EquationSystem, Quantity
 from derive.latex import Latex, left_hand_side
 from derive.latex import latex_equation as latex_equation
 from derive.latex import latex_expression as latex_expression
-from derive.lines import broken
+from derive.lines import broken, width
 from derive.mathml import mathml as mathml
 from derive.notation import GREEK_SIGNS, latex_name, notation_for, system_notation
-from derive.text import read_system as read_system
-from derive.text import record as record
+from derive.record import read_system as read_system
+from derive.record import record as record
 from derive.text import text as text
 
 __all__ = [
@@ -37,17 +37,16 @@ __all__ = [
 
 Escape: TypeAlias = Callable[[str], str]
 
-_LINE = 78
+_LINE = 84
 _STEP = r"At $x = 0$ the step $\mathbf{1}[x > 0]$ is one half."
 _TEX_SIGNS = {
     **{c: rf"\{c}" for c in "&%$#_{}"},
     **{sign: f"${tex}$" for sign, tex in GREEK_SIGNS.items()},
     **{sign: f"${sign}$" for sign in "<>|*"},
-    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "μ": r"$\mu$"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "π": r"$\pi$"},
     **{"−": "$-$", "≤": r"$\le$", "≥": r"$\ge$", "∞": r"$\infty$", "√": r"$\surd$", "·": r"$\cdot$", "⋆": r"$\star$"},
 }
 _PREAMBLE = r"""\documentclass[11pt]{article}
-\usepackage[T1]{fontenc}
 \usepackage[margin=25mm]{geometry}
 \usepackage{amsmath,amssymb}
 \allowdisplaybreaks
@@ -103,8 +102,9 @@ def markdown(system: EquationSystem, title: str = "Equations") -> str:
 def _rows(system: EquationSystem, equations: Sequence[Equation], room: int | None) -> Iterator[str]:
     printer = Latex(system_notation(system, equations))
     for e in equations:
-        first, *rest = broken(printer, e.rhs, room) if room else [printer.doprint(e.rhs)]
-        yield f"{left_hand_side(e)} &= {first}"
+        left = left_hand_side(e)
+        first, *rest = broken(printer, e.rhs, room, width(left)) if room else [printer.doprint(e.rhs)]
+        yield f"{left} &= {first}"
         yield from (rf"&\quad {line}" for line in rest)
     for i, law in enumerate(printer.laws()):
         yield rf"&\quad {law}" if i else rf"&\text{{with }} {law}"

@@ -105,7 +105,7 @@ class Box(AbstractRegion):
         if not beyond.any():
             return step
         shortened: Array = step * (_TO_THE_EDGE * np.min(room[beyond] / np.abs(step[beyond])))
-        return shortened
+        return shortened if self.contains(x + shortened) else np.zeros_like(step)  # no room between x and the edge
 
     def inside(self) -> Array:
         """A point in the interior: the middle, one unit from a single finite end, 1/2 if there is none."""

@@ -91,7 +91,8 @@ class Anderson(AbstractFixedPointSolver):
 
     def solve(self, F: Map, x0: ArrayLike, domain: Box | None = None) -> Outcome:
         """The fixed point by extrapolation, see the base class."""
-        past: deque[tuple[Array, Array]] = deque(maxlen=self.memory + 1)
+        # more differences than unknowns are dependent, and the least of their solutions prefers none
+        past: deque[tuple[Array, Array]] = deque(maxlen=min(self.memory, np.size(x0)) + 1)
 
         def proposal(x: Array, r: Array) -> Array:
             past.append((x, r))

@@ -80,7 +80,8 @@ def escape_time(
     def counted(x: Array) -> Array:
         nonlocal calls
         calls += 1
-        return np.asarray(rate(x), dtype=float)
+        with np.errstate(all="ignore"):
+            return np.asarray(rate(x), dtype=float)
 
     if how_far(x0) >= threshold:
         return Escape(0.0, 0.0, Status.converged, "The start is already beyond the threshold.", x0, 0)

@@ -20,6 +20,8 @@ Proposal: TypeAlias = Callable[[Array, Array], Array]  # (x, F(x) - x) -> the st
 
 _EPS = float(np.finfo(float).eps)
 _ROUNDING = 64 * _EPS  # a residual below this part of x is a rounding error
+_SMALL = 1e-6  # part of x, or of the largest residual seen, that the residual of a solution may be
+_NOISE_STEP = 1e-6  # relative spacing of the points at which the noise of F is read off
 _RUNAWAY = 1e12  # growth of the iterate that counts as divergence
 _LONGEST_CYCLE = 8
 _PATIENCE = 50  # steps at rounding level, or against the edge of the domain, before giving up
@@ -48,7 +50,8 @@ class Outcome:
     """x: (n,), how the run ended, residual max|F(x) - x|, the error bound of x, and the number of calls of F.
 
     contraction: ratio of successive steps of the iteration (nan when it took none); near 1 the solution is
-    nearly degenerate. error: max over i of (|step_i| + rounding)/(1 - contraction), inf where it means nothing.
+    nearly degenerate. error: max over i of (|step_i| + rounding)/(1 - contraction), inf where it means nothing,
+    plus what the noise of F, seen in its third differences, does to x.
     """
 
     x: Array
@@ -84,6 +87,8 @@ def follow(
             x, r, status = _advance(residual, x, r, allowed, goal if descend else None)
     status = status or Status.max_steps
     error = trace.error if status in (Status.converged, Status.max_steps) else np.inf
+    if status is Status.converged:
+        error += _effect_of_noise(residual, x, r, domain, float(error))
     largest = float(np.max(np.abs(r), initial=0.0))
     return Outcome(x, status, largest, float(error), residual.calls, float(trace.contraction))
 
@@ -128,7 +133,8 @@ class _Trace:
         self.bounds: deque[float] = deque(maxlen=_LONGEST_CYCLE)
         self.contraction = np.nan
         self.error = np.inf
-        self.count = self.waiting = 0
+        self.largest = 0.0
+        self.count = self.waiting = self.pressed = 0
 
     def judge(self, x: Array, r: Array, step: Array) -> Status | None:
         """The status in which the run ends at x, with residual r and this next step; None: go on."""
@@ -141,13 +147,14 @@ class _Trace:
             return Status.diverges
         allowed = self.goal.allowed(x)
         at_rounding = _at_rounding(x, r)
-        if len(self.steps) > 1 and not (at_rounding and np.isfinite(self.contraction)):
+        if len(self.steps) > 1 and not (at_rounding and self.contraction < 1):
             self.contraction = self._contraction(allowed)
         if not at_rounding and not step.any():
             return Status.max_steps
         bound = self._bound(np.abs(step) + 2 * _EPS * np.abs(x), at_rounding)
         self.error = float(np.max(bound, initial=0.0))
-        if np.all(bound <= allowed):
+        self.largest = max(self.largest, float(np.max(np.abs(r), initial=0.0)))
+        if np.all(bound <= allowed) and self._is_small(x, r):
             return Status.converged
         self.waiting = self.waiting + 1 if at_rounding else 0
         if self.waiting > _PATIENCE:
@@ -163,7 +170,10 @@ class _Trace:
         self.pressed += 1
         return Status.diverges if self.pressed > _PATIENCE or not shortened.any() else None
 
-    pressed = 0
+    def _is_small(self, x: Array, r: Array) -> bool:
+        """Next to a singularity of F the steps vanish but the residual does not: that is no solution."""
+        beside_x = np.all(np.abs(r) <= _SMALL * (np.abs(x) + self.goal.atol))
+        return bool(beside_x or np.max(np.abs(r)) <= _SMALL * self.largest)
 
     def _contraction(self, allowed: Array) -> float:
         sizes = [float(np.max(np.abs(s) / allowed)) for s in self.steps]
@@ -173,10 +183,8 @@ class _Trace:
 
     def _bound(self, step: Array, at_rounding: bool) -> Array:
         """step/(1 - c), times the order p of a fixed point that is approached like k^(-1/(p-1)), where c -> 1."""
-        if np.isnan(self.contraction):
+        if not self.contraction < 1:
             return step if at_rounding else np.full_like(step, np.inf)
-        if self.contraction >= 1:
-            return np.full_like(step, np.inf)
         bound = step / (1 - self.contraction)
         self.bounds.append(float(np.max(bound, initial=0.0)))
         if self.contraction > 0.9 and len(self.bounds) == _LONGEST_CYCLE:
@@ -185,6 +193,21 @@ class _Trace:
             shrunk = self.bounds[0] - self.bounds[-1]
             bound = bound * (min(max(travelled / shrunk, 1.0), 10.0) if shrunk > 0 else 10.0)
         return bound
+
+
+def _effect_of_noise(residual: _Residual, x: Array, r: Array, domain: Box | None, error: float) -> float:
+    """Noise of F, which alone is left in third differences [More and Wild 2011], over the slope of F(x) - x."""
+    sign = 1 if domain is None or domain.contains(x * (1 + 4 * _NOISE_STEP)) else -1
+    values = np.array([r, *(residual(x * (1 + sign * k * _NOISE_STEP)) for k in (1, 2, 3, 4))])
+    noise = float(np.max(np.abs(np.diff(values, n=3, axis=0)), initial=0.0)) / np.sqrt(20)
+    if noise == 0 or not np.isfinite(noise):
+        return 0.0
+    largest = float(np.max(np.abs(r)))
+    rise = float(np.max(np.abs(values[-1] - values[0])))
+    # |x| to rise over 4e-6 |x|, or error to residual: whichever noise leaves visible
+    slopes = (rise / (4 * _NOISE_STEP * float(np.max(np.abs(x)))), largest / error if error else 0.0)
+    seen = [slope for slope, size in zip(slopes, (rise, largest), strict=True) if size > noise]
+    return noise / min(seen) if seen and min(seen) > 0 else error
 
 
 def _advance(

@@ -13,7 +13,7 @@ from derive.expectation import Expectation
 from derive.functions import He, LogCosh, Phi, SoftmaxEntry, relu, sigmoid, softplus
 from derive.measures import Gaussian
 
-__all__ = ["Affine", "Smoothness", "smoothness"]
+__all__ = ["Affine", "Smoothness", "affine", "normal", "smoothness"]
 
 _MAX_BRANCHES = 64
 # a node equals its own limit to 1e-17 beyond |rate * argument| = 20
@@ -78,9 +78,9 @@ def _zero_sets(
     """The hyperplanes on which an argument vanishes, and the factors whose zeros are none."""
     flat, curved = [], []
     for factor in (f for a in dict.fromkeys(arguments) for f in _factors(a, variables)):
-        form = _affine(factor, variables)
+        form = affine(factor, variables)
         if form is not None:
-            flat.append(_normal(form))
+            flat.append(normal(form))
         elif not (factor.is_positive or factor.is_negative):
             curved.append(factor)
     return flat, curved
@@ -166,7 +166,7 @@ def _branches(argument: sp.Expr) -> list[sp.Expr]:
     todo = [argument]
     while todo:
         expr = todo.pop()
-        node = next((n for n in sp.postorder_traversal(expr) if _choices(n)), None)
+        node = next((n for n in _nodes(expr, expr.free_symbols) if _choices(n)), None)
         if node is None or len(todo) + len(done) > _MAX_BRANCHES:
             done.append(expr)
         else:
@@ -199,7 +199,7 @@ def _factors(argument: sp.Expr, variables: Sequence[sp.Symbol]) -> list[sp.Expr]
     return [f for f in factors if f.has_free(*variables)]
 
 
-def _affine(expr: sp.Expr, variables: Sequence[sp.Symbol]) -> Affine | None:
+def affine(expr: sp.Expr, variables: Sequence[sp.Symbol]) -> Affine | None:
     polynomial = expr.as_poly(*variables)
     if polynomial is None or polynomial.total_degree() > 1:
         return None
@@ -207,7 +207,7 @@ def _affine(expr: sp.Expr, variables: Sequence[sp.Symbol]) -> Affine | None:
     return Affine(coefficients, polynomial.coeff_monomial(1))
 
 
-def _normal(form: Affine) -> Affine:
+def normal(form: Affine) -> Affine:
     """The same zero set, with the first coefficient one where it is a number."""
     first = next(c for c in form.coefficients if c != 0)
     scale = first if first.is_number else (-1 if first.could_extract_minus_sign() else 1)
@@ -221,6 +221,6 @@ def _steps(integrand: sp.Expr, variables: Sequence[sp.Symbol]) -> Iterator[Affin
         if isinstance(node, SoftmaxEntry):
             arguments = [(node.args[0] - b) / 2 for b in node.args[1:]]
         for a in arguments:
-            form = _affine(a, variables) if a.has_free(*variables) else None
+            form = affine(a, variables) if a.has_free(*variables) else None
             if form is not None:
                 yield form

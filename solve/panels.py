@@ -90,7 +90,13 @@ def levels(slope: Array, offset: Array, first: tuple[int, ...], reach: float) ->
         found.append(
             _unit(np.concatenate(slopes, 1), np.concatenate(offsets, 1), np.concatenate(exists, 1))
         )
-    return tuple(reversed(found))
+    return tuple(_splitting(p) for p in reversed(found))
+
+
+def _splitting(planes: Planes) -> Planes:
+    """Without the planes that are parallel to the last coordinate for the whole batch."""
+    keep = (np.abs(planes.slope[..., -1]) > _NEGLIGIBLE).any(axis=0)
+    return Planes(planes.slope[:, keep], planes.offset[:, keep])
 
 
 def _inherited(planes: Planes, reach: float) -> Iterator[tuple[Array, Array, NDArray[np.bool_]]]:
@@ -135,7 +141,7 @@ def _walk(
     owner, outer, weight = start
     here, below = planes[0], planes[1:]
     unit = split if here.slope.shape[1] else whole
-    step = max(1, CHUNK // ((1 + here.slope.shape[1]) * len(unit[0])))
+    step = max(1, CHUNK // ((2 + here.slope.shape[1]) * len(unit[0])))
     for i in range(0, len(owner), step):
         part = slice(i, i + step)
         panel = _nodes(here, unit, reach, (owner[part], outer[part], weight[part]))
@@ -161,7 +167,9 @@ def _nodes(
     splits = np.abs(last) > _NEGLIGIBLE
     height = planes.offset[owner] + (slope[..., :-1] * outer[:, None, :]).sum(axis=2)
     root = np.where(splits, -height / np.where(splits, last, 1.0), limit)
-    edges = np.sort(np.concatenate([-limit, np.clip(root, -limit, limit), limit], axis=1), axis=1)
+    centre = [np.zeros_like(limit)] if slope.shape[1] else []
+    ends = [-limit, *centre, limit, np.clip(root, -limit, limit)]
+    edges = np.sort(np.concatenate(ends, axis=1), axis=1)
     row, number = np.nonzero(np.diff(edges, axis=1) > _SHORTEST)
     low, high = edges[row, number, None], edges[row, number + 1, None]
     from_low, from_high, unit_weights = unit
@@ -180,8 +188,8 @@ def sign_changes(functions: Callable[[Array, Index], list[Array]], batch: int, r
     rows = np.arange(batch)
     owners, lows, highs, which = [], [], [], []
     for k, values in enumerate(functions(np.broadcast_to(grid, (batch, grid.size)), rows)):
-        sign = np.broadcast_to(np.sign(values), (batch, grid.size))
-        row, i = np.nonzero(sign[:, :-1] * sign[:, 1:] < 0)
+        sign = np.broadcast_to(_sign(values), (batch, grid.size))
+        row, i = np.nonzero(sign[:, :-1] != sign[:, 1:])
         owners.append(row)
         lows.append(grid[i])
         highs.append(grid[i + 1])
@@ -194,12 +202,17 @@ def sign_changes(functions: Callable[[Array, Index], list[Array]], batch: int, r
     return found
 
 
+def _sign(values: Array) -> Array:
+    """The sign, 2 for nan: the end of a function's domain counts as a change."""
+    return np.where(np.isnan(values), 2.0, np.sign(values))
+
+
 def _bisect(
     functions: Callable[[Array, Index], list[Array]], owner: Index, low: Array, high: Array, which: Index
 ) -> Array:
     def chosen(t: Array) -> Array:
         values = [np.broadcast_to(v, (t.size, 1)) for v in functions(t[:, None], owner)]
-        return np.sign(np.stack(values)[which, np.arange(t.size), 0])
+        return _sign(np.stack(values)[which, np.arange(t.size), 0])
 
     if not owner.size:
         return low

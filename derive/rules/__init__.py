@@ -1,0 +1,88 @@
+"""Rules that turn a Gaussian expectation into an equal expression: closed, or over fewer variables.
+
+Each rule is a theorem about Gaussian vectors, not about a model. `closed_form` keeps an expectation as it is
+written unless the rules remove it; `reduced` also accepts a result whose expectations are over fewer variables or
+have lost parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TypeAlias
+
+import sympy as sp
+
+from derive.expectation import Expectation, expectations
+from derive.measures import Gaussian
+from derive.polynomial import expand
+from derive.rules.exponentials import oscillation, reflection, tilting
+from derive.rules.steps import half_line, point_mass, probit, quadrant
+from derive.rules.structure import conditioning, degenerate, independence, linearity, symmetry
+
+__all__ = ["RULES", "Rule", "closed_form", "reduced"]
+
+Rule: TypeAlias = Callable[[Expectation], sp.Expr | None]
+
+RULES: tuple[Rule, ...] = (
+    linearity,
+    point_mass,
+    degenerate,
+    oscillation,
+    conditioning,
+    symmetry,
+    tilting,
+    reflection,
+    probit,
+    half_line,
+    quadrant,
+    independence,
+)
+
+
+def closed_form(expr: sp.Expr, rules: Sequence[Rule] = RULES) -> sp.Expr:
+    """`expr` with each expectation replaced by its closed form, where the rules remove it completely."""
+    return _replace(expr, lambda e: _accept_closed(e, tuple(rules)))
+
+
+def reduced(expr: sp.Expr, rules: Sequence[Rule] = RULES) -> sp.Expr:
+    """`expr` with each expectation replaced where that leaves fewer variables or parameters inside E."""
+    return _replace(expr, lambda e: _accept_smaller(e, tuple(rules)))
+
+
+def _accept_closed(e: Expectation, rules: tuple[Rule, ...]) -> sp.Expr:
+    result = _reduce(e, rules)
+    return e if result.has(Expectation) else result
+
+
+def _accept_smaller(e: Expectation, rules: tuple[Rule, ...]) -> sp.Expr:
+    result = _reduce(e, rules)
+    return expand(result) if _size(result) <= _size(e) else e
+
+
+def _size(expr: sp.Expr) -> tuple[int, int, int]:
+    """(most variables of an expectation, whether those hold parameters, how many of them there are)."""
+    found = expr.atoms(Expectation)
+    most = max((len(e.variables) for e in found), default=0)
+    largest = [e for e in found if len(e.variables) == most]
+    parameters = any(e.free_symbols for e in largest)
+    return most, int(parameters), len(largest) if parameters or most > 1 else 1
+
+
+def _replace(expr: sp.Expr, accept: Callable[[Expectation], sp.Expr]) -> sp.Expr:
+    return expr.xreplace({e: accept(e) for e in expectations(expr)})
+
+
+@lru_cache(maxsize=16384)
+def _reduce(expr: sp.Expr, rules: tuple[Rule, ...] | None = None) -> sp.Expr:
+    """Apply the first rule that fits, again and again, to every expectation."""
+    used = RULES if rules is None else rules
+    if not isinstance(expr, Expectation):
+        return expr.xreplace({e: _reduce(e, rules) for e in expectations(expr)})
+    if not isinstance(expr.measure, Gaussian):
+        return expr
+    for rule in used:
+        result = rule(expr)
+        if result is not None:
+            return _reduce(result, rules)
+    return expr

@@ -1,0 +1,287 @@
+"""Gaussian expectations of a batch of laws, by a rule that suits the integrand, each with an error estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solve.nodes import Array
+from solve.panels import Index, Planes, levels, sign_changes, triangular, walk
+from solve.rules import AbstractRule, GaussHermite, Integrand, Law, Panels, Sums, Trapezoid, sobol
+
+__all__ = ["Accuracy", "Array", "Estimate", "Structure", "factorise", "integrate"]
+
+_REACHES = (9.0, 13.0, 19.0, 28.0)
+_MAX_TENSOR_DIM = 5
+_STEEP = 4.0
+_STEP_WIDTH = 20.0
+_ROUNDING = 1e-15  # of a sum of products, relative to the sum of their absolute values
+_HOPEFUL = 1e-6  # a product rule with a smaller relative error is not tried against Sobol points
+_CUT_OFF = 0.01  # of the mass near the rim: a larger reach comes before a higher order
+_LOG_POINTS = range(9, 23)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Aim at |error| <= max(atol, rtol |value|), with at most `max_points` nodes for each law of a batch."""
+
+    rtol: float = 1e-10
+    atol: float = 1e-13
+    max_points: int = 2**22
+
+    def __post_init__(self) -> None:
+        if not (self.rtol >= 0 and self.atol >= 0 and self.rtol + self.atol > 0 and self.max_points > 0):
+            raise ValueError(f"Accuracy needs tolerances >= 0, not both zero, and max_points > 0; got {self}.")
+
+
+@dataclass(frozen=True)
+class Structure:
+    """How smooth an integrand of x in R^n is, for each of B laws.
+
+    degree: of a polynomial in x, else None. kinks: (B, K, n + 1), rows (a, c): analytic between the zeros of
+    a.x + c. steps: (B, S, n + 1), forms across which it changes within |a.x + c| < 20. curved: values of
+    functions whose zeros are further kinks, called as an integrand. singular: infinite, or of infinite slope,
+    on a kink.
+    """
+
+    degree: int | None = None
+    kinks: Array | None = None
+    steps: Array | None = None
+    curved: Callable[[list[Array], Index], list[Array]] | None = None
+    singular: bool = False
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """value and error: (integrands, B). The error is absolute, inf where nothing is known."""
+
+    value: Array
+    error: Array
+
+
+def factorise(cov: Array) -> tuple[Array, NDArray[np.bool_]]:
+    """L with L L^T = cov, and whether cov is positive semidefinite; cov: (B, n, n) -> (B, n, n), (B,).
+
+    The largest remaining variance is eliminated first, so that a covariance of any rank is reproduced to
+    rounding, and rows of equal variables stay equal.
+    """
+    rest = np.array(cov, dtype=float)
+    batch, n, _ = rest.shape
+    scale = np.maximum(np.abs(np.diagonal(rest, axis1=1, axis2=2)).max(axis=1), 1e-300)
+    factor = np.zeros_like(rest)
+    rows = np.arange(batch)
+    for k in range(n):
+        pivot = np.argmax(np.diagonal(rest, axis1=1, axis2=2), axis=1)
+        variance = rest[rows, pivot, pivot]
+        positive = variance > 4e-16 * n * scale
+        root = np.sqrt(np.where(positive, variance, 1.0))
+        column = np.where(positive[:, None], rest[rows, :, pivot] / root[:, None], 0.0)
+        factor[:, :, k] = column
+        rest -= column[:, :, None] * column[:, None, :]
+        done = rows[positive]
+        rest[done, pivot[positive], :] = 0.0
+        rest[done, :, pivot[positive]] = 0.0
+    valid = np.isfinite(cov).all(axis=(1, 2)) & (np.abs(rest).max(axis=(1, 2)) <= 1e-10 * scale)
+    return factor, valid
+
+
+def integrate(
+    integrand: Integrand,
+    integrands: int,
+    mean: Array,
+    cov: Array,
+    structure: Structure | None = None,
+    accuracy: Accuracy | None = None,
+) -> Estimate:
+    """E f_k(x), x ~ N(mean_b, cov_b) for k < integrands, b < B, with error estimates (integrands, B).
+
+    integrand(x, owner): x a list of n arrays (rows, nodes), owner (rows,) the batch point of each row -> for
+    each f_k its values, broadcastable to (rows, nodes), and their errors or None. mean: (B, n), cov: (B, n, n).
+    Laws that are not finite or not positive semidefinite give nan with error inf.
+    """
+    structure, accuracy = structure or Structure(), accuracy or Accuracy()
+    factor, valid = factorise(cov)
+    valid &= np.isfinite(mean).all(axis=1)
+    law = Law(mean, factor)
+    shape = (integrands, mean.shape[0])
+    result = Estimate(np.full(shape, np.nan), np.full(shape, np.inf))
+    for rows, rule, turned in _choose(law, np.flatnonzero(valid), structure):
+        refinement = _Refinement(integrand, integrands, turned, accuracy, result)
+        hopeless = refinement.refine(rule, rows) if rule else rows
+        if hopeless.size:
+            refinement.sample(hopeless)
+    _mark_unknown(result)
+    return result
+
+
+def _mark_unknown(result: Estimate) -> None:
+    unknown = ~np.isfinite(result.value) | np.isnan(result.error)
+    result.error[unknown] = np.inf
+
+
+def _choose(law: Law, rows: Index, structure: Structure) -> list[tuple[Index, AbstractRule | None, Law]]:
+    """The batch points `rows`, grouped by the rule that suits them; no rule means Sobol points."""
+    if structure.degree is not None:
+        return [(rows, GaussHermite(structure.degree), law)]
+    if law.dim > _MAX_TENSOR_DIM or (structure.curved and law.dim > 1):
+        return [(rows, None, law)]
+    kinks, steps = (_in_standard_coordinates(law, f) for f in (structure.kinks, structure.steps))
+    steep = _steep(steps)
+    paneled = steep[rows].any(axis=1)
+    if kinks.slope.shape[1] or structure.curved or structure.singular:
+        paneled[:] = True
+    smooth, split = rows[~paneled], rows[paneled]
+    groups: list[tuple[Index, AbstractRule | None, Law]] = []
+    if smooth.size:
+        groups.append((smooth, Trapezoid(), law))
+    if split.size:
+        steps = Planes(np.where(steep[..., None], steps.slope, 0.0), steps.offset)
+        groups.append((split, *_panels(law, structure, kinks, steps, split)))
+    return groups
+
+
+def _in_standard_coordinates(law: Law, forms: Array | None) -> Planes:
+    """a.x + c as slope.t + offset; rounding in a slope that should vanish is removed."""
+    if forms is None:
+        batch = law.mean.shape[0]
+        return Planes(np.empty((batch, 0, law.dim)), np.empty((batch, 0)))
+    a = forms[..., :-1]
+    slope = (a[..., :, None] * law.factor[:, None, :, :]).sum(axis=2)
+    terms = np.abs(a[..., :, None] * law.factor[:, None, :, :]).sum(axis=2)
+    slope = np.where(np.abs(slope) <= 1e-15 * terms, 0.0, slope)
+    return Planes(slope, (a * law.mean[:, None, :]).sum(axis=2) + forms[..., -1])
+
+
+def _steep(steps: Planes) -> NDArray[np.bool_]:
+    """Steps that are too sharp for equally spaced nodes, and within reach."""
+    size = np.linalg.norm(steps.slope, axis=2)
+    return (size > _STEEP) & (np.abs(steps.offset) < size * _REACHES[-1] + _STEP_WIDTH)
+
+
+def _panels(
+    law: Law, structure: Structure, kinks: Planes, steps: Planes, rows: Index
+) -> tuple[AbstractRule, Law]:
+    slope = np.concatenate([kinks.slope, steps.slope], axis=1)
+    directions, n, batch = slope.shape[1], law.dim, slope.shape[0]
+    rotation = np.broadcast_to(np.eye(n), (batch, n, n)).copy()
+    if n > 1 and directions:
+        slope[rows], rotation[rows] = triangular(slope[rows])
+    first = [min(k + 1, n) for k in range(directions)]
+    number = kinks.slope.shape[1]
+    parallel = [slope, slope[:, number:], slope[:, number:]]
+    offsets = [kinks.offset, steps.offset, steps.offset - _STEP_WIDTH, steps.offset + _STEP_WIDTH]
+    planes = Planes(np.concatenate(parallel, axis=1), np.concatenate(offsets, axis=1))
+    turned = law.turned(rotation) if n > 1 and directions else law
+    splitting = _Splitting(planes, (*first, *first[number:], *first[number:]), structure, turned)
+    return Panels(splitting.levels, splitting.count(rows), structure.singular), turned
+
+
+@dataclass(frozen=True)
+class _Splitting:
+    """The planes of a batch in its turned standard coordinates."""
+
+    planes: Planes
+    first: tuple[int, ...]
+    structure: Structure
+    law: Law
+
+    def levels(self, rows: Index, reach: float) -> tuple[Planes, ...]:
+        slope, offset, first = self.planes.slope[rows], self.planes.offset[rows], self.first
+        if self.structure.curved:
+            roots = sign_changes(self._curved(rows), len(rows), reach)
+            known = np.isfinite(roots)
+            slope = np.concatenate([slope, np.where(known, 1.0, 0.0)[..., None]], axis=1)
+            offset = np.concatenate([offset, np.where(known, -roots, 1.0)], axis=1)
+            first = (*first, *(1 for _ in range(roots.shape[1])))
+        return levels(slope, offset, first, reach)
+
+    def count(self, rows: Index) -> float:
+        """Panels for each batch point; a coordinate without planes counts as two."""
+        one, two = np.full(1, 0.5), np.array([0.25, 0.75])
+        found = walk(self.levels(rows, _REACHES[0]), (one, one, one), (two, two[::-1], one), _REACHES[0])
+        return sum(p.inner.size for p in found) / len(rows)
+
+    def _curved(self, rows: Index) -> Callable[[Array, Index], list[Array]]:
+        curved = self.structure.curved
+        assert curved is not None
+        return lambda t, owner: curved(self.law.points([t], rows[owner]), rows[owner])
+
+
+@dataclass(frozen=True)
+class _Refinement:
+    """Raises the order until two successive ones agree; writes into `result`."""
+
+    integrand: Integrand
+    integrands: int
+    law: Law
+    accuracy: Accuracy
+    result: Estimate
+
+    def refine(self, rule: AbstractRule, rows: Index) -> Index:
+        """Refine the batch points `rows`; returns those for which the rule is not good enough."""
+        orders = rule.orders(self.law.dim, self.accuracy.max_points)
+        if not orders:
+            return rows
+        pending = rows
+        for reach in _REACHES:
+            pending = self._at_reach(rule, orders, pending, reach)
+            if not pending.size:
+                break
+        if self.law.dim < 3:
+            return rows[:0]
+        error, size = self.result.error[:, rows], np.abs(self.result.value[:, rows])
+        rough = error > np.maximum(self._allowed(size), _HOPEFUL * size.max(axis=0))
+        return rows[(rough & np.isfinite(size)).any(axis=0)]
+
+    def _allowed(self, value: Array) -> Array:
+        return np.maximum(self.accuracy.atol, self.accuracy.rtol * np.abs(value))
+
+    def _sums(self, rule: AbstractRule, rows: Index, order: int, reach: float) -> Sums:
+        return rule.sums(self.integrand, self.integrands, self.law, rows, order, reach)
+
+    def _at_reach(self, rule: AbstractRule, orders: tuple[int, ...], rows: Index, reach: float) -> Index:
+        """Raise the order with |t| <= reach; returns the batch points that need a larger reach."""
+        shape = (self.integrands, len(rows))
+        before, previous = np.zeros(shape), np.full(shape, np.inf)
+        beyond = []
+        for order in orders:
+            now = self._sums(rule, rows, order, reach)
+            change = np.zeros_like(before) if rule.exact else np.abs(now.value - before)
+            if order == orders[0] and not rule.exact:
+                change = np.maximum(now.mass, np.inf if len(orders) > 1 else 0.0)
+            noise = _ROUNDING * now.mass
+            self.result.value[:, rows] = now.value
+            self.result.error[:, rows] = _slow(change, previous) + now.rim + noise + now.inherited
+            allowed = np.maximum(self._allowed(now.value), np.maximum(10 * noise, now.inherited))
+            known = np.isfinite(now.value)
+            cut = ((now.rim > allowed) & known).any(axis=0)
+            settled = ((change <= allowed) | ~known).all(axis=0) | (order == orders[-1])
+            settled |= cut & (now.rim > _CUT_OFF * now.mass).any(axis=0)
+            beyond.append(rows[settled & cut])
+            rows, before, previous = rows[~settled], now.value[:, ~settled], change[:, ~settled]
+            if not rows.size:
+                break
+        return np.concatenate(beyond)
+
+    def sample(self, rows: Index) -> None:
+        """Sobol points for the batch points `rows`, more until the error is met; keeps the better result."""
+        for log_points in _LOG_POINTS:
+            if 2**log_points * 16 > self.accuracy.max_points:
+                break
+            sums, scatter = sobol(self.integrand, self.integrands, self.law, rows, log_points)
+            error = scatter + _ROUNDING * sums.mass + sums.inherited
+            better = ~(error >= self.result.error[:, rows]) 
+            self.result.value[:, rows] = np.where(better, sums.value, self.result.value[:, rows])
+            self.result.error[:, rows] = np.where(better, error, self.result.error[:, rows])
+            if (error <= self._allowed(sums.value)).all():
+                break
+
+
+def _slow(change: Array, previous: Array) -> Array:
+    """The error after a change: up to ten times larger where the changes fall slowly."""
+    ratio = np.divide(change, previous, out=np.zeros_like(change), where=previous > 0)
+    ratio = np.where(np.isfinite(previous), np.clip(ratio, 0.0, 10 / 11), 0.0)
+    return change * np.maximum(1.0, ratio / (1 - ratio))
