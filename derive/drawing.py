@@ -11,7 +11,7 @@ import sympy as sp
 
 from derive.equations import Block, EquationSystem, Quantity
 from derive.layout import RADIUS, Layout, Point, half_width, layered
-from derive.notation import accented, plain, split_name
+from derive.notation import split_name, unicode_parts
 
 __all__ = ["dot", "svg"]
 
@@ -105,10 +105,11 @@ def _node(quantity: Quantity, shape: str, place: Point) -> str:
 
 def _label(name: str) -> str:
     parts = split_name(name)
-    kind = "letter" if len(plain(parts.base)) == 1 else "roman"
-    text = f'<tspan class="{kind}">{escape(accented(parts))}</tspan>'
+    base, below = unicode_parts(parts)
+    kind = "roman" if len(base) > 2 else "letter"
+    text = f'<tspan class="{kind}">{escape(base)}</tspan>'
     shift = 0
-    for sign, size, offset in ((",".join(map(plain, parts.subscripts)), "small", 4), ("⋆" * parts.star, "sign", -3)):
+    for sign, size, offset in ((below, "small", 4), ("⋆" * parts.star, "sign", -3)):
         if sign:
             text += f'<tspan class="{size}" dy="{offset - shift}">{escape(sign)}</tspan>'
             shift = offset

@@ -8,8 +8,8 @@ start is a trap  [arXiv:2506.02651, sequence information exponent; sign rule der
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations, product
 
@@ -59,6 +59,10 @@ class Exponent:
         if not isinstance(self.value, int):
             return ()
         return tuple(c for c in self.coefficients if sum(c.index) == self.value)
+
+    def mapped(self, change: Callable[[sp.Expr], sp.Expr]) -> Exponent:
+        """The same exponent with the values of its coefficients rewritten."""
+        return replace(self, coefficients=tuple(replace(c, value=change(c.value)) for c in self.coefficients))
 
     @property
     def interval(self) -> tuple[str, str] | None:

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import sympy as sp
 from sympy.printing.latex import LatexPrinter
+from sympy.printing.precedence import PRECEDENCE
 
 from derive.equations import Define, Equation, Flow
 from derive.expectation import Expectation
 from derive.functions import He, LargestEigenvalue, LogCosh, SoftmaxEntry
 from derive.measures import Gaussian, Measure
-from derive.notation import Display, Notation, function_head, is_standard, latex_name, matrix_rows, notation_for
+from derive.notation import (
+    Display,
+    Notation,
+    function_head,
+    is_standard,
+    is_wide,
+    latex_name,
+    matrix_rows,
+    notation_for,
+)
 
 __all__ = ["Latex", "brackets", "latex_equation", "latex_expression", "left_hand_side"]
 
 _TALL = re.compile(r"\\(frac|left|sqrt|begin|mathbb)")
 _FLAT_BRACKETS = re.compile(r"\\left\(((?:(?!\\(?:left|right|frac|sqrt|begin|mathbb)).)*)\\right\)")
+_WORD_AFTER_FACTOR = re.compile(r"(?<=[\w})]) \\mathrm(?=\{[a-z]{2})")
 _POWER_ON_HEAD = (sp.sin, sp.cos, sp.tan, sp.sinh, sp.cosh, sp.tanh)
 _WITHOUT_BRACKETS = (sp.log, LogCosh)
 
@@ -34,7 +46,7 @@ class Latex(Display, LatexPrinter):
     """
 
     def __init__(self, notation: Notation, *, matrices: bool = True) -> None:
-        LatexPrinter.__init__(self, {"long_frac_ratio": 3})
+        LatexPrinter.__init__(self)
         self.notation = notation
         self.matrices = matrices
         self.scope = {}
@@ -49,7 +61,12 @@ class Latex(Display, LatexPrinter):
         text, count = str(super().doprint(expr)), 1
         while count:
             text, count = _FLAT_BRACKETS.subn(r"(\1)", text)
-        return text
+        return _WORD_AFTER_FACTOR.sub(r" \, \\mathrm", text)
+
+    def _print(self, expr: sp.Basic, **kwargs: Any) -> str:
+        if expr is sp.E and not self.notation.power_of_e:  # the number has LaTeX of its own, which has precedence
+            return r"\exp(1)"
+        return str(super()._print(expr, **kwargs))
 
     def _add_parens(self, s: str) -> str:
         return brackets(s)
@@ -61,12 +78,13 @@ class Latex(Display, LatexPrinter):
         return open_ended or bool(super()._needs_mul_brackets(expr, first=first, last=last))
 
     def _print_Mul(self, expr: sp.Mul) -> str:
-        """Expectations stand after the fraction, not in it."""
-        wide = [a for a in expr.args if isinstance(a, Expectation)]
-        rest = sp.Mul(*(a for a in expr.args if a not in wide))
-        if not wide or sp.fraction(rest)[1] == 1:
+        """Expectations and long sums stand after the fraction, not in it."""
+        wide = [a for a in expr.args if is_wide(a)]
+        rest = [a for a in expr.args if not is_wide(a)]
+        if not wide or sp.fraction(sp.Mul(*rest))[1] == 1:
             return str(super()._print_Mul(expr))
-        return f"{self._print(rest)} {self._print(sp.Mul(*wide))}"
+        after = " ".join(self.parenthesize(a, PRECEDENCE["Mul"]) for a in wide)
+        return f"{self._print(sp.Mul(*rest))} {after}"
 
     def _print_Symbol(self, expr: sp.Symbol, style: str = "plain") -> str:
         return latex_name(self.scope.get(expr, expr.name))

@@ -10,7 +10,7 @@ import networkx as nx
 import sympy as sp
 
 from derive.equations import EquationSystem
-from derive.notation import plain, split_name
+from derive.notation import split_name, unicode_parts
 
 __all__ = ["RADIUS", "Layout", "Point", "half_width", "layered"]
 
@@ -61,8 +61,8 @@ class Layout:
 def half_width(symbol: sp.Symbol) -> float:
     """Half the width of a node that holds the symbol's label."""
     name = split_name(symbol.name)
-    small = sum(len(plain(s)) + 0.5 for s in name.subscripts) + name.star
-    return max(RADIUS, _CHARACTER * (len(plain(name.base)) + 0.7 * small) / 2 + 8)
+    base, below = unicode_parts(name)
+    return max(RADIUS, _CHARACTER * (len(base) + 0.7 * (len(below) + name.star)) / 2 + 8)
 
 
 @dataclass(frozen=True)

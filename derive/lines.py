@@ -24,12 +24,12 @@ _FRACTION = re.compile(r"\\frac\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}\{((?:[
 def width(tex: str) -> int:
     r"""About how many letters wide a formula is set; a fraction counts as its wider part.
 
-    >>> width(r"\\frac{\\gamma m}{2} \\tanh(x)")
-    9
+    >>> width(r"\frac{\gamma m}{2} \tanh(x)")
+    10
     """
+    spaces = 2 * len(re.findall(r" [-+=] ", tex)) + tex.count(r"\frac") + tex.count(r"\sqrt")
     tex = _FRACTION.sub(lambda m: max(m.groups(), key=width), tex)
-    operators = len(re.findall(r" [-+=] ", tex))
-    return len(_TOKEN.sub(lambda m: m["spelt"] or ("x" if m["sign"] else ""), tex)) + 2 * operators
+    return len(_TOKEN.sub(lambda m: m["spelt"] or ("x" if m["sign"] else ""), tex)) + spaces
 
 
 def broken(printer: Latex, expr: sp.Expr, room: int, used: int = 0) -> list[str]:
@@ -56,13 +56,18 @@ def _sum(printer: Latex, expr: sp.Expr, room: int, used: int) -> list[str]:
     for i, term in enumerate(ordered_terms(expr)):
         minus = term.could_extract_minus_sign()
         sign = ("- " if minus else "+ ") if i or minus else ""
-        first, *rest = broken(printer, -term if minus else term, room, 2 if lines else used)
+        first, *rest = _term(printer, -term if minus else term, room, 2 if lines else used)
         if lines and width(f"{lines[-1]} {sign}{first}") + 2 <= room - (used if len(lines) == 1 else 0):
             lines[-1] += f" {sign}{first}"
         else:
             lines.append(sign + first)
         lines += rest
     return lines
+
+
+def _term(printer: Latex, term: sp.Expr, room: int, used: int) -> list[str]:
+    lines = broken(printer, term, room, used)
+    return _enclose(r"\Bigl(", lines, r"\Bigr)") if term.is_Add else lines
 
 
 def _product(printer: Latex, expr: sp.Expr, room: int, used: int) -> list[str]:
@@ -74,9 +79,7 @@ def _product(printer: Latex, expr: sp.Expr, room: int, used: int) -> list[str]:
     others = [f for f in expr.args if f is not widest]
     minus = others[0] == -1
     before = ("- " if minus else "") + _before(printer, others[1:] if minus else others)
-    lines = broken(printer, widest, room, used + width(before) + 1)
-    if widest.is_Add:
-        lines = _enclose(r"\Bigl(", lines, r"\Bigr)")
+    lines = _term(printer, widest, room, used + width(before) + 1)
     return [f"{before} {lines[0]}".strip(), *lines[1:]]
 
 

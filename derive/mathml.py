@@ -23,8 +23,10 @@ from derive.notation import (
     Notation,
     function_head,
     is_standard,
+    is_wide,
     matrix_rows,
     notation_for,
+    ordered_terms,
     plain,
     split_name,
 )
@@ -123,30 +125,43 @@ class MathML(Display, MathMLPresentationPrinter):
     def _print_Symbol(self, sym: sp.Symbol, style: str = "plain") -> Element:
         return self._name(self.name_of(sym))
 
-    def _name(self, name: Name) -> Element:
-        base = self._el("mi", plain(name.base))
+    def _name(self, name: Name, power: Element | None = None) -> Element:
+        base = self._el("mn" if name.base.isdigit() else "mi", plain(name.base))
         if name.accent:
             base = self._el("mover", base, self._mo(ACCENT_MARKS[name.accent]))
             base.setAttribute("accent", "true")
-        below = [self._el("mn" if s.isdigit() else "mi", plain(s)) for s in name.subscripts]
+        below = [self._name(s) for s in name.subscripts]
         subscript = [self._row(*self._separated(below))] if below else []
-        star = [self._mo(_STAR)] if name.star else []
-        tag = {(1, 0): "msub", (0, 1): "msup", (1, 1): "msubsup"}.get((len(subscript), len(star)))
-        return self._el(tag, base, *subscript, *star) if tag else base
+        above = [self._mo(_STAR)] if name.star else [] if power is None else [power]
+        tag = {(1, 0): "msub", (0, 1): "msup", (1, 1): "msubsup"}.get((len(subscript), len(above)))
+        return self._el(tag, base, *subscript, *above) if tag else base
 
     def _print_Pi(self, e: sp.Expr) -> Element:
         return self._upright("π")
 
+    def _print_Exp1(self, e: sp.Expr) -> Element:
+        return self._upright("e") if self.notation.power_of_e else self._apply(self._upright("exp"), [sp.S.One])
+
+    def _print_Add(self, expr: sp.Add, order: None = None) -> Element:
+        parts: list[Element] = []
+        for i, term in enumerate(ordered_terms(expr)):
+            minus = term.could_extract_minus_sign()
+            if i or minus:
+                parts.append(self._mo(_MINUS if minus else "+"))
+            parts.append(self.parenthesize(-term if minus else term, PRECEDENCE["Mul"], strict=True))
+        return self._el("mrow", *parts)
+
     def _print_Mul(self, expr: sp.Mul) -> Element:
         if expr.could_extract_minus_sign():
-            return self._row(self._mo(_MINUS), self.show(-expr))
-        wide = [a for a in expr.args if isinstance(a, Expectation)]
+            return self._row(self._mo(_MINUS), self.parenthesize(-expr, PRECEDENCE["Mul"], strict=True))
+        wide = [a for a in expr.args if is_wide(a)]
         numerator, denominator = sp.fraction(expr, exact=True)
         if denominator == 1:
             return self._factors(expr)
-        numerator /= sp.Mul(*wide)
+        numerator = sp.Mul(*(a for a in sp.Mul.make_args(numerator) if not is_wide(a)))
         fraction = self._el("mfrac", self._factors(numerator), self._factors(denominator))
-        return self._row(fraction, *([self._mo(_TIMES), self._factors(sp.Mul(*wide))] if wide else []))
+        after = [element for a in wide for element in (self._mo(_TIMES), self.parenthesize(a, PRECEDENCE["Mul"]))]
+        return self._row(fraction, *after)
 
     def _factors(self, expr: sp.Expr) -> Element:
         factors = expr.as_ordered_factors() if expr.is_Mul else [expr]
@@ -156,7 +171,7 @@ class MathML(Display, MathMLPresentationPrinter):
         for i, f in enumerate(factors):
             if i:
                 parts.append(self._mo(_DOT if _starts_with_number(f) else _TIMES))
-            if i and isinstance(f, sp.Function):
+            if i and isinstance(f, sp.Function) and not isinstance(f, sp.exp):
                 parts.append(self._thin_space())
             open_ended = isinstance(f, _WITHOUT_BRACKETS) and i + 1 < len(factors)
             parts.append(self._fenced(self.show(f)) if open_ended else self.parenthesize(f, PRECEDENCE["Mul"]))
@@ -169,6 +184,8 @@ class MathML(Display, MathMLPresentationPrinter):
         if power.is_Integer and power.is_positive and isinstance(base, _POWER_ON_HEAD):
             head = self._el("msup", self._upright(function_head(base)[1]), self.show(power))
             return self._el("mrow", head, self._mo(_APPLY), self._fenced(*map(self.show, base.args)))
+        if base.is_Symbol and power.is_Integer and not self.name_of(base).star:
+            return self._name(self.name_of(base), self.show(power))
         if isinstance(base, _WITHOUT_BRACKETS) or (base.is_Symbol and self.name_of(base).star):
             return self._el("msup", self._fenced(self.show(base)), self.show(power))
         element: Element = super()._print_Pow(e)

@@ -22,9 +22,9 @@ __all__ = [
     "Display",
     "Name",
     "Notation",
-    "accented",
     "function_head",
     "is_standard",
+    "is_wide",
     "latex_name",
     "matrix_rows",
     "notation_for",
@@ -32,6 +32,7 @@ __all__ = [
     "plain",
     "split_name",
     "system_notation",
+    "unicode_parts",
 ]
 
 _LOWER = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma tau upsilon"
@@ -63,12 +64,15 @@ _HEAD = re.compile(r"([A-Za-z]+?)(hat|bar|tilde|star)?(\d*)")
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name taken apart: z1_star is base z, subscript 1, starred; qhat is base q with the accent hat."""
+    """A name taken apart: z1_star is base z, subscript 1, starred; qhat is base q with the accent hat.
+
+    A subscript is a name in turn: S_mu1.
+    """
 
     base: str
     accent: str | None = None
     star: bool = False
-    subscripts: tuple[str, ...] = ()
+    subscripts: tuple[Name, ...] = ()
 
 
 def split_name(name: str) -> Name:
@@ -76,8 +80,10 @@ def split_name(name: str) -> Name:
 
     >>> split_name("q_hat") == split_name("qhat") == Name("q", accent="hat")
     True
-    >>> split_name("mu12"), split_name("that_loss").base
-    (Name(base='mu', accent=None, star=False, subscripts=('12',)), 'that loss')
+    >>> split_name("mu12") == Name("mu", subscripts=(Name("12"),))
+    True
+    >>> split_name("training_loss").base
+    'training loss'
     """
     head, *parts = name.split("_")
     match = _HEAD.fullmatch(head)
@@ -85,10 +91,10 @@ def split_name(name: str) -> Name:
     base, modifier, digits = (match[1], match[2], match[3]) if match and glued else (head, None, "")
     modifiers = [m for m in (modifier, *parts) if m == "star" or m in _ACCENTS]
     rest = [p for p in parts if p and p not in modifiers]
-    if not modifiers and not _is_letter(base) and any(len(p) > 2 and p not in _GREEK for p in rest):
-        return Name(" ".join([base + digits, *rest]))
     accents = [m for m in modifiers if m in _ACCENTS]
-    subscripts = tuple(p for p in (digits, *rest) if p)
+    subscripts = tuple(split_name(p) if p != name else Name(p) for p in (digits, *rest) if p)
+    if not modifiers and not _is_letter(base) and any(_is_word(s.base) for s in subscripts):
+        return Name(" ".join([base + digits, *rest]))
     return Name(base, accents[0] if accents else None, "star" in modifiers, subscripts)
 
 
@@ -96,35 +102,43 @@ def _is_letter(base: str) -> bool:
     return len(base) == 1 or base in _GREEK or base in _ALIASES
 
 
-def plain(part: str) -> str:
-    """One part of a name in Unicode: lam -> λ."""
-    part = _ALIASES.get(part, part)
-    return _GREEK[part][1] if part in _GREEK else part
+def _is_word(base: str) -> bool:
+    return base.isalpha() and len(base) > 2 and not _is_letter(base)
 
 
-def accented(name: Name) -> str:
-    """The base of a name in Unicode, with its accent as a combining mark."""
-    return plain(name.base) + (_ACCENTS[name.accent][1] if name.accent else "")
+def plain(base: str) -> str:
+    """The base of a name in Unicode, without its accent: lam -> λ."""
+    base = _ALIASES.get(base, base)
+    return _GREEK[base][1] if base in _GREEK else base
+
+
+def unicode_parts(name: Name) -> tuple[str, str]:
+    """A name in Unicode: its base with the accent as a combining mark, and its subscripts in one."""
+    below = ",".join("".join(unicode_parts(s)) for s in name.subscripts)
+    return plain(name.base) + (_ACCENTS[name.accent][1] if name.accent else ""), below
 
 
 def latex_name(name: str) -> str:
     r"""A quantity's name in LaTeX: m_star -> m^{\star}, mu1 -> \mu_{1}, omega_trans -> \omega_{\mathrm{trans}}."""
-    parts = split_name(name)
-    text = _latex_part(parts.base)
-    if parts.accent:
-        text = rf"{_ACCENTS[parts.accent][0]}{{{text}}}"
-    if parts.subscripts:
-        text += f"_{{{', '.join(_latex_part(s, longest=2) for s in parts.subscripts)}}}"
-    return text + (r"^{\star}" if parts.star else "")
+    return _latex(split_name(name), letters=1)
 
 
-def _latex_part(part: str, longest: int = 1) -> str:
-    part = _ALIASES.get(part, part)
-    if part in _GREEK:
-        return _GREEK[part][0]
-    if part.isdigit() or (len(part) <= longest and part.isalpha()):
-        return part
-    escaped = re.sub(r"([&%$#_{}\s])", r"\\\1", part)
+def _latex(name: Name, letters: int) -> str:
+    """`letters`: how many letters may stand in italics; a subscript mm is two indices."""
+    text = _latex_base(_ALIASES.get(name.base, name.base), letters)
+    if name.accent:
+        text = rf"{_ACCENTS[name.accent][0]}{{{text}}}"
+    if name.subscripts:
+        text += f"_{{{', '.join(_latex(s, letters=2) for s in name.subscripts)}}}"
+    return text + (r"^{\star}" if name.star else "")
+
+
+def _latex_base(base: str, letters: int) -> str:
+    if base in _GREEK:
+        return _GREEK[base][0]
+    if base.isdigit() or (len(base) <= letters and base.isalpha()):
+        return base
+    escaped = re.sub(r"([&%$#_{}\s])", r"\\\1", base)
     return rf"\mathrm{{{escaped}}}"
 
 
@@ -215,6 +229,11 @@ def _innermost_first(expr: sp.Basic) -> Iterator[Expectation]:
     for e in sorted(expectations(expr), key=lambda e: (-len(e.integrand.atoms(Expectation)), sp.default_sort_key(e))):
         yield from _innermost_first(e.integrand)
         yield e
+
+
+def is_wide(factor: sp.Expr) -> bool:
+    """Whether a factor stands after a fraction rather than in its numerator."""
+    return isinstance(factor, Expectation) or (factor.is_Add and len(factor.args) > 3)
 
 
 def is_standard(law: Measure) -> bool:

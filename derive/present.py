@@ -90,7 +90,8 @@ def markdown(system: EquationSystem, title: str = "Equations") -> str:
             parts.append(f"${latex_name(e.unknown.symbol.name)}$: {_described(e.unknown, _md)} ({_source(e, _md)})")
             parts.append(f"$$\n{left_hand_side(e)} = {printer.doprint(e.rhs)}\n$$")
         if printer.laws():
-            parts.append(f"with {', '.join(f'${law}$' for law in printer.laws())}.")
+            # Displayed: between single dollars, Markdown takes the line ends of a matrix for escapes.
+            parts += ["with", "$$\n" + ",\n\\qquad ".join(printer.laws()) + "\n$$"]
     if system.parameters:
         parts.append("## Parameters")
         parts.append("\n".join(f"- ${latex_name(p.symbol.name)}$: {_described(p, _md)}" for p in system.parameters))

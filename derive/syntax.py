@@ -22,6 +22,7 @@ _TOKEN = re.compile(
     r"|(?P<sign>\*\*(?!\*)|[-+*/()\[\],])"
 )
 _SPACE = re.compile(r"\s*")
+_STRANGE = re.compile(r"\S\w{0,30}")
 
 
 class Fault(Exception):
@@ -105,7 +106,7 @@ def parse(text: str) -> Node:
     reader = _Reader(_tokens(text))
     tree = reader.sum()
     if reader.kind != "end":
-        raise reader.fault("is not expected here")
+        raise reader.fault("needs an operator before it; a product is written with *")
     return tree
 
 
@@ -126,6 +127,8 @@ def _tokens(text: str) -> list[_Token]:
         if match is None:
             raise _unknown_character(text, position)
         kind = match.lastgroup if match.lastgroup != "sign" else match.group()
+        if kind == "name" and "__" in match.group():
+            raise Fault("is no name that a formula may use", position, match.end())
         token = _Token(str(kind), match.group(), position, match.end())
         _check_beside(tokens[-1:], token)
         _check_brackets(open_brackets, token)
@@ -144,8 +147,9 @@ def _skip_space(text: str, position: int) -> int:
 
 def _unknown_character(text: str, position: int) -> Fault:
     hints = {"^": "; powers are written **", "=": "; a formula is one expression", "@": "; products are elementwise"}
-    hint = hints.get(text[position], "")
-    return Fault(f"is no part of a formula{hint}", position, position + 1)
+    match = _STRANGE.match(text, position)
+    end = position + 1 if match is None or text[position] in hints else match.end()
+    return Fault(f"is no part of a formula{hints.get(text[position], '')}", position, end)
 
 
 def _check_beside(previous: list[_Token], token: _Token) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import abc
 import importlib
+import json
 import pkgutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import ClassVar, Generic, Self, TypeVar
@@ -15,8 +16,9 @@ import sympy as sp
 
 from derive.decision import Decide, decide_symbolically
 from derive.document import Document, TaskError
-from derive.equations import EquationSystem
+from derive.equations import EquationSystem, Quantity
 from derive.exponent import Exponent
+from derive.settings import SolveSettings, VerifySettings
 
 __all__ = [
     "Derivation",
@@ -27,18 +29,33 @@ __all__ = [
     "families",
     "load",
     "load_document",
+    "load_statement",
 ]
 
 
 class TaskSpec(abc.ABC):
     """A learning task. Final subclasses are frozen dataclasses in `derive/tasks/<family>.py`.
 
-    `SHORT_FORMS`: short names of document keys (L -> data.length). `values`: what the document gave to
-    parameters, exactly.
+    `SHORT_FORMS`: short names of document keys (L -> data.length). `IMPLIED`: parameters that need no declaration,
+    as they would stand under [parameters]. `values`: what the document gave to parameters, exactly.
     """
 
     SHORT_FORMS: ClassVar[Mapping[str, str]] = {}
+    IMPLIED: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    parameters: tuple[Quantity, ...]
     values: Mapping[sp.Symbol, sp.Expr]
+    solve: SolveSettings
+    verify: VerifySettings
+
+    @property
+    def objective(self) -> sp.Symbol | None:
+        """The unknown that training lowers, to be reported at fixed points; None where there is none."""
+        return None
+
+    @property
+    def clock(self) -> sp.Expr | None:
+        """Steps for one unit of a flow's time, in the parameters and d; None for families without a flow."""
+        return None
 
     @classmethod
     @abc.abstractmethod
@@ -110,6 +127,21 @@ def load_document(source: str | Path) -> Document:
     return Document.from_file(path)
 
 
+def load_statement(
+    formula: str, length: int, student: str, activation: str, changes: Mapping[str, str], parameters: Sequence[str] = ()
+) -> TaskSpec:
+    """The task of a target formula with the default training; `parameters` declares names that it uses."""
+    names = list(dict.fromkeys([*parameters, *(name for name in changes if "." not in name)]))
+    lines = ["limitlaw = 1", 'family = "sequence-single-index"', "[parameters]", 'gamma = { domain = "(0,inf)" }']
+    lines += [f"{json.dumps(name)} = {{}}" for name in names]
+    lines += [f"[data]\nlength = {length}", f"[target]\nformula = {json.dumps(formula)}"]
+    lines += [f"[student]\nkind = {json.dumps(student)}"]
+    if student != "attention":
+        lines.append(f"activation = {json.dumps(activation)}")
+    lines.append('[training]\nlearning_rate = "gamma"')
+    return load(Document.read("\n".join(lines), "the formula"), changes)
+
+
 def load(source: str | Path | Document, changes: Mapping[str, str] | None = None) -> TaskSpec:
     """The task of a file, example or document, with `changes` as of `--set` (NAME -> text of the value)."""
     document = source if isinstance(source, Document) else load_document(source)
@@ -118,5 +150,11 @@ def load(source: str | Path | Document, changes: Mapping[str, str] | None = None
         raise TaskError(f"Unknown family {document.family!r}; there are {', '.join(known)}.")
     family = known[document.family]
     if changes:
-        document = document.override(dict(changes), family.SHORT_FORMS)
+        document = _with_implied(document, family, changes).override(dict(changes), family.SHORT_FORMS)
     return family.from_document(document)
+
+
+def _with_implied(document: Document, family: type[TaskSpec], changes: Mapping[str, str]) -> Document:
+    declared = document.data.get("parameters", {})
+    implied = {name: entry for name, entry in family.IMPLIED.items() if name in changes and name not in declared}
+    return replace(document, data={**document.data, "parameters": {**declared, **implied}}) if implied else document

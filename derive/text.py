@@ -53,9 +53,9 @@ class _Text(StrPrinter):
 
     printmethod = "_limitlaw_text"
 
-    def __init__(self, bound_prefix: str, pi: str) -> None:
+    def __init__(self, shift: int, pi: str) -> None:
         super().__init__()
-        self._prefix = bound_prefix
+        self._shift = shift
         self._pi = pi
 
     def emptyPrinter(self, expr: Any) -> str:
@@ -67,6 +67,8 @@ class _Text(StrPrinter):
     def _print_Function(self, expr: sp.Function) -> str:
         name = _NAMES.get(type(expr))
         if name is None:
+            return self.emptyPrinter(expr)
+        if isinstance(expr, sp.DiracDelta) and len(expr.args) > 1:
             return self.emptyPrinter(expr)
         args = expr.args[:1] if isinstance(expr, sp.Heaviside) else expr.args
         return f"{name}({self.stringify(args, ', ')})"
@@ -87,10 +89,10 @@ class _Text(StrPrinter):
         law = expr.measure
         if not isinstance(law, Gaussian):
             return self.emptyPrinter(law)
-        fresh = {v: sp.Symbol(self._prefix + v.name, real=True) for v in expr.variables}
+        fresh = {v: sp.Symbol(_shifted(v.name, self._shift), real=True) for v in expr.variables}
         # Renamed before printing: SymPy's order of terms is not reproducible where two symbols share a name.
         with distribute(False):
-            integrand = expr.integrand.xreplace(fresh) if self._prefix else expr.integrand
+            integrand = expr.integrand.xreplace(fresh) if self._shift else expr.integrand
         variables, mean = (self.stringify(a, ", ") for a in (fresh.values(), law.mean))
         rows = ", ".join(f"[{self.stringify(row, ', ')}]" for row in law.cov.tolist())
         return f"Expectation({self._print(integrand)}, [{variables}], [{mean}], [{rows}])"
@@ -104,19 +106,28 @@ def text(expr: sp.Expr, declared: Iterable[str] = ()) -> str:
 
     >>> x = sp.Symbol("x", real=True)
     >>> text(sp.Heaviside(x) * sp.Abs(x) / sp.sqrt(2))
-    'sqrt(2)*step(x)*abs(x)/2'
+    'sqrt(2)*abs(x)*step(x)/2'
     """
     bound = {v.name for e in expr.atoms(Expectation) for v in e.variables}
     free = {s.name for s in expr.free_symbols}.union(declared)
-    prefix = next(p for p in ("x" * k for k in itertools.count()) if not free & {p + b for b in bound})
-    return str(_Text(prefix, _PI_BESIDE_A_QUANTITY if "pi" in free else "pi").doprint(expr))
+    shift = next(k for k in itertools.count() if not free & {_shifted(b, k) for b in bound})
+    return str(_Text(shift, _PI_BESIDE_A_QUANTITY if "pi" in free else "pi").doprint(expr))
+
+
+def _shifted(name: str, shift: int) -> str:
+    """A canonical bound name, `shift` levels further out: x2 -> x1_2 -> x2_2."""
+    level, _, i = name[1:].rpartition("_")
+    return f"x{int(level or 0) + shift}_{i}" if shift else name
 
 
 def read_text(words: str, symbols: Mapping[str, sp.Symbol]) -> sp.Expr:
     """The expression that `text` wrote, with the symbols of these names. Raises what `derive.parse` raises."""
     # Without automatic distribution 2*(x + 1) stays the product that was written.
     with distribute(False):
-        return parse_expression(words, {_PI_BESIDE_A_QUANTITY: sp.pi, **symbols}, equations=True)
+        value = parse_expression(words, {_PI_BESIDE_A_QUANTITY: sp.pi, **symbols}, equations=True)
+    if isinstance(value, sp.MatrixBase):
+        raise ValueError(f"read_text: {words!r} is a matrix; one number is needed.")
+    return value
 
 
 def domain_text(domain: sp.Set) -> str:

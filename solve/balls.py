@@ -78,7 +78,8 @@ class Balls(Arithmetic[acb]):
     def apply(self, function: type, arguments: Sequence[acb]) -> acb:
         if function in _WITH_CUTS:
             return _WITH_CUTS[function](arguments[0], self.analytic)
-        return _table(_ENTIRE_OR_MEROMORPHIC, function)(*arguments)
+        result: acb = _table(_ENTIRE_OR_MEROMORPHIC, function)(*arguments)
+        return result
 
 
 def _table(table: Mapping[type, Any], function: type) -> Any:
@@ -144,7 +145,8 @@ def _constant_function(e: sp.Expr, arguments: list[acb]) -> acb:
 
 
 def _elementwise(function: Callable[..., arb]) -> Callable[[Any], Any]:
-    return np.frompyfunc(function, 1, 1)
+    pointwise: Callable[[Any], Any] = np.frompyfunc(function, 1, 1)
+    return pointwise
 
 
 _POINTWISE: Mapping[type, Callable[[Any], Any]] = {

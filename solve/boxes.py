@@ -91,6 +91,8 @@ class BoxBounds(Arithmetic[Value]):
     def multiply(self, a: Value, b: Value) -> Value:
         if not (isinstance(a, Affine) and isinstance(b, Affine)):
             return rectangles.multiply(_rectangle(a), _rectangle(b))
+        if _is_constant(a) or _is_constant(b):
+            return self._scaled(a, b) if _is_constant(b) else self._scaled(b, a)
         if a is b:
             # Re (slope . d)^2 lies between -Im^2 and Re^2
             up, down = a.linear_real**2, a.linear_imaginary**2
@@ -99,6 +101,13 @@ class BoxBounds(Arithmetic[Value]):
         re = a.linear_real * b.linear_real + a.linear_imaginary * b.linear_imaginary
         im = a.linear_real * b.linear_imaginary + a.linear_imaginary * b.linear_real
         return self._product(a, b, (re, im), np.zeros_like(re))
+
+    def _scaled(self, a: Affine, factor: Affine) -> Affine:
+        c, size = factor.centre, np.abs(factor.centre)
+        loss = factor.real + _ROUNDING * size  # of the constant, and of the products
+        real, imaginary = size * a.real + loss * (a.size + a.real), size * a.imaginary + loss * a.height
+        linear = size * a.linear_real, size * a.linear_imaginary
+        return Affine(c * a.centre, c * a.slope, real * WIDER, imaginary * WIDER, *(v * WIDER for v in linear))
 
     def _product(self, a: Affine, b: Affine, bend: tuple[Array, Array], shift: Array) -> Affine:
         """(c + l + r)(c' + l' + r') = c c' + (c l' + c' l) + l l' + r (c' + l' + r') + r' (c + l).
@@ -131,6 +140,10 @@ class BoxBounds(Arithmetic[Value]):
         if function not in rectangles.FUNCTIONS:
             raise NotEnclosed(f"no bound on complex boxes for {function.__name__} of a variable")
         return rectangles.FUNCTIONS[function](_rectangle(arguments[0]))
+
+
+def _is_constant(a: Affine) -> bool:
+    return a.slope.shape[1] == 1 and not a.slope.any()
 
 
 def _rectangle(a: Value) -> Rectangle:

@@ -21,62 +21,18 @@ from numpy.typing import NDArray
 
 from solve.balls import BallArrays, gaussian_factor
 from solve.boxes import BoxBounds
+from solve.cells import Axis, Cells, Symmetry, first_cells, joined
 from solve.rectangles import WIDER, Rectangle
-from solve.straightline import NotEnclosed, Program
+from solve.straightline import NotAffordable, Program
 
-__all__ = ["Axis", "Symmetry", "cubature"]
+__all__ = ["cubature"]
 
 Array: TypeAlias = NDArray[np.float64]
-Symmetry: TypeAlias = tuple[tuple[int, int], ...]  # x_i -> sign_i x_{place_i} keeps the integrand
 _ELLIPSES = np.array([1.1, 1.2, 1.35, 1.6, 2.0, 2.5, 3.3, 4.5, 6.5, 10.0])
 _LARGEST_CELLS = 400_000
 _DEEPEST = 60
 _BATCH = 2**15  # points evaluated at once
 _CHUNK = 2**12  # cells bounded at once
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """x = start + width u, u in [0, 1]."""
-
-    start: arb
-    width: arb
-
-    @property
-    def first_cut(self) -> int:
-        """The number of cells, a power of 2, of which none is wider than about 2."""
-        return 2 ** max(0, math.ceil(math.log2(float(self.width.upper()) / 2.2)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Cells:
-    """Cells of the unit cube: centre and half-width, both exact, of shape (dim, n); each stands for `copies`."""
-
-    centre: Array
-    half: Array
-    copies: Array
-
-    def __len__(self) -> int:
-        return self.centre.shape[1]
-
-    def take(self, which: NDArray[Any]) -> _Cells:
-        return _Cells(self.centre[:, which], self.half[:, which], self.copies[which])
-
-    def bisected(self, direction: NDArray[np.int64]) -> _Cells:
-        n = np.arange(len(self))
-        half = self.half.copy()
-        half[direction, n] /= 2
-        shift = np.zeros_like(half)
-        shift[direction, n] = half[direction, n]
-        return _joined([_Cells(self.centre + sign * shift, half, self.copies) for sign in (-1, 1)])
-
-
-def _joined(parts: Sequence[_Cells]) -> _Cells:
-    return _Cells(
-        np.concatenate([c.centre for c in parts], axis=1),
-        np.concatenate([c.half for c in parts], axis=1),
-        np.concatenate([c.copies for c in parts]),
-    )
 
 
 @dataclass(frozen=True)
@@ -92,24 +48,24 @@ class _Problem:
     def dim(self) -> int:
         return len(self.axes)
 
-    def bound(self, cells: _Cells, direction: int = 0, rho: float = 1.0) -> Array:
+    def bound(self, cells: Cells, direction: int = 0, rho: float = 1.0) -> Array:
         """sup |integrand * density| over each cell, widened in `direction` to the Bernstein ellipse of rho."""
         parts = [np.arange(i, min(i + _CHUNK, len(cells))) for i in range(0, len(cells), _CHUNK)]
         bounds = [self._bound_on(cells.take(part), direction, rho) for part in parts]
         return np.concatenate(bounds) if bounds else np.zeros(0)
 
-    def _bound_on(self, cells: _Cells, direction: int, rho: float) -> Array:
+    def _bound_on(self, cells: Cells, direction: int, rho: float) -> Array:
         start = np.array([[float(a.start.mid())] for a in self.axes])
-        width = np.array([[float(a.width.mid())] for a in self.axes])
-        loose = np.array([[float(a.start.rad() + a.width.rad())] for a in self.axes])
-        centre, half = start + width * cells.centre, width * cells.half
+        width = np.array([[float(a.width.upper())] for a in self.axes])
+        loose = np.array([[float(a.start.rad()) + 2 * float(a.width.rad())] for a in self.axes])
+        half = width * cells.half * WIDER
         radius = half + loose + 1e-13 * (np.abs(start) + width)
         height = np.zeros_like(radius)
         if rho > 1:
-            height[direction] = half[direction] * ((rho - 1 / rho) / 2) * WIDER + loose[direction]
+            height[direction] = half[direction] * ((rho - 1 / rho) / 2) * WIDER
             radius[direction] += half[direction] * ((rho + 1 / rho) / 2 - 1) * WIDER
         with np.errstate(all="ignore"):
-            return self._bound(centre, radius, height, width)
+            return self._bound(start + width * cells.centre, radius, height, width)
 
     def _bound(self, centre: Array, radius: Array, height: Array, width: Array) -> Array:
         arithmetic = BoxBounds(radius, height)
@@ -127,7 +83,7 @@ class _Problem:
 class _Plan:
     """Cells with their numbers of nodes (dim, n), and the bound of all that is left out."""
 
-    cells: _Cells
+    cells: Cells
     nodes: NDArray[np.int64]
     error: float
 
@@ -143,7 +99,7 @@ def cubature(
     """A ball that holds E[f(x) 1(x in the box)], x standard normal, about as narrow as `tolerance`.
 
     `symmetries`: reflections and exchanges of variables that keep f and the box; cells are done once for all
-    their images. Raises `NotEnclosed` when that takes more than `budget` evaluations.
+    their images. Raises `NotAffordable` when that takes more than `budget` evaluations.
     """
     problem = _Problem(program, tuple(constants), tuple(axes), tuple(symmetries))
     plan = _plan(problem, tolerance, budget)
@@ -157,8 +113,8 @@ def cubature(
 
 
 def _plan(problem: _Problem, tolerance: float, budget: float) -> _Plan:
-    cells = _first_cells(problem)
-    done: list[_Cells] = []
+    cells = first_cells(problem.axes, problem.symmetries)
+    done: list[Cells] = []
     counts: list[NDArray[np.int64]] = []
     error, spent, most = 0.0, 0.0, _most_nodes(problem.dim, tolerance)
     for _ in range(_DEEPEST):
@@ -174,42 +130,13 @@ def _plan(problem: _Problem, tolerance: float, budget: float) -> _Plan:
         counts.append(nodes[:, ready].astype(np.int64))
         spent += float(nodes[:, ready].prod(0).sum())
         if ready.all() and spent <= budget:
-            return _Plan(_joined(done), np.concatenate(counts, axis=1), error)
+            return _Plan(joined(done), np.concatenate(counts, axis=1), error)
         cells = cells.take(~ready).bisected(_direction(nodes[:, ~ready], cells.half[:, ~ready]))
         if len(cells) > _LARGEST_CELLS or spent > budget:
             break
-    raise NotEnclosed(
+    raise NotAffordable(
         f"an accuracy of {tolerance:.1e} in {problem.dim} variables takes more than {budget:.1e} evaluations"
     )
-
-
-def _first_cells(problem: _Problem) -> _Cells:
-    counts = [a.first_cut for a in problem.axes]
-    index = np.stack([g.ravel() for g in np.meshgrid(*map(np.arange, counts), indexing="ij")])
-    half = np.array([[0.5 / n] for n in counts])
-    representative, copies = _orbits(index, counts, problem.symmetries)
-    index = index[:, representative]
-    return _Cells((2 * index + 1) * half, np.broadcast_to(half, index.shape).copy(), copies)
-
-
-def _orbits(
-    index: NDArray[np.int64], counts: list[int], symmetries: Sequence[Symmetry]
-) -> tuple[NDArray[np.int64], Array]:
-    """One cell of each orbit of the group that the symmetries generate, and the sizes of the orbits."""
-    label = np.arange(index.shape[1])
-    images = [_image(index, counts, s) for s in symmetries]
-    while True:
-        lowest = np.minimum.reduce([label, *(label[image] for image in images)])
-        if (lowest == label).all():
-            break
-        label = lowest
-    representative, copies = np.unique(label, return_counts=True)
-    return representative, copies.astype(float)
-
-
-def _image(index: NDArray[np.int64], counts: list[int], symmetry: Symmetry) -> NDArray[np.int64]:
-    moved = [index[j] if sign > 0 else counts[j] - 1 - index[j] for j, sign in symmetry]
-    return np.ravel_multi_index(moved, counts)
 
 
 def _most_nodes(dim: int, tolerance: float) -> int:
@@ -218,33 +145,33 @@ def _most_nodes(dim: int, tolerance: float) -> int:
     return max(4, round(digits * {1: 2.0, 2: 1.5, 3: 1.2}.get(dim, 1.0) + 2))
 
 
-def _nodes(problem: _Problem, cells: _Cells, share: float) -> tuple[Array, Array]:
+def _nodes(problem: _Problem, cells: Cells, share: float) -> tuple[Array, Array]:
     """Per direction and cell: nodes for an error of share / dim with the best ellipse, and that error."""
     allowed, volume = share / problem.dim, (2 * cells.half).prod(0)
     counts = np.full(cells.centre.shape, np.inf)
     errors = np.full(cells.centre.shape, np.inf)
     for i in range(problem.dim):
         for rho in _ELLIPSES:
-            # (vol / 2) (64/15) M rho^-2n / (1 - rho^-2) <= allowed
-            scale = problem.bound(cells, i, rho) * volume * (32 / 15) / (1 - rho**-2) * WIDER
             with np.errstate(all="ignore"):
+                # (vol / 2) (64/15) M rho^-2n / (1 - rho^-2) <= allowed
+                scale = problem.bound(cells, i, rho) * volume * (32 / 15) / (1 - rho**-2) * WIDER
                 n = np.maximum(np.ceil(np.log(scale / allowed) / (2 * math.log(rho))), 2)
                 better = n < counts[i]
                 counts[i] = np.where(better, n, counts[i])
-                errors[i] = np.where(better, scale * rho ** (-2 * n), errors[i])
+                errors[i] = np.where(better, scale * rho ** (-2 * n) * WIDER, errors[i])
     return counts, errors
 
 
 def _direction(nodes: Array, half: Array) -> NDArray[np.int64]:
     """Where most nodes are needed; among directions without an ellipse, the widest."""
     key = np.where(np.isfinite(nodes), nodes, 1e6 * (1 + half))
-    return np.asarray(key.argmax(axis=0))
+    return np.asarray(key.argmax(axis=0), dtype=np.int64)
 
 
 # ------------------------------------------------------------------------------------------- the evaluation
 
 
-def _batches(plan: _Plan) -> Iterator[tuple[_Cells, tuple[int, ...]]]:
+def _batches(plan: _Plan) -> Iterator[tuple[Cells, tuple[int, ...]]]:
     """Cells of equal numbers of nodes, in pieces that fit the cache."""
     patterns, which = np.unique(plan.nodes, axis=1, return_inverse=True)
     for k, pattern in enumerate(patterns.T):
@@ -262,7 +189,7 @@ def _legendre(n: int, bits: int) -> tuple[Any, Any]:
     return np.array([x for x, _ in pairs], dtype=object), np.array([w for _, w in pairs], dtype=object)
 
 
-def _evaluate(problem: _Problem, cells: _Cells, nodes: tuple[int, ...]) -> arb:
+def _evaluate(problem: _Problem, cells: Cells, nodes: tuple[int, ...]) -> arb:
     """The sum of the tensor rules of all `cells`."""
     points, weights = [], []
     for i, (axis, n) in enumerate(zip(problem.axes, nodes, strict=True)):
@@ -274,10 +201,11 @@ def _evaluate(problem: _Problem, cells: _Cells, nodes: tuple[int, ...]) -> arb:
     value = problem.program.run(arithmetic, points, constants)
     for i in reversed(range(problem.dim)):
         value = (value * _on_axis(weights[i], i, i + 1)).sum(axis=-1)
-    return (value * cells.copies).sum()
+    total: arb = (value * cells.copies).sum()
+    return total
 
 
-def _along(axis: Axis, cells: _Cells, i: int, n: int) -> tuple[Any, Any]:
+def _along(axis: Axis, cells: Cells, i: int, n: int) -> tuple[Any, Any]:
     """Points x and weights w_k half width phi(x) of shape (cells, n)."""
     xi, w = _legendre(n, ctx.prec)
     exact = np.frompyfunc(arb, 1, 1)

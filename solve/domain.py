@@ -82,12 +82,11 @@ class Box(AbstractRegion):
 
     def contains(self, x: Array, slack: float = 0.0) -> NDArray[np.bool_]:
         wide = slack * self.diameter if slack and np.isfinite(self.diameter) else 0.0
-        low, high, low_open, high_open = (
-            a.reshape(a.shape + (1,) * (x.ndim - 1))
-            for a in (self.low - wide, self.high + wide, self.low_open, self.high_open)
-        )
-        above = np.where(low_open & (slack == 0), x > low, x >= low)
-        below = np.where(high_open & (slack == 0), x < high, x <= high)
+        column = (self.dimension,) + (1,) * (x.ndim - 1)
+        low, high = (self.low - wide).reshape(column), (self.high + wide).reshape(column)
+        strict = slack == 0
+        above = (x > low) | ((x == low) & ~(self.low_open & strict).reshape(column))
+        below = (x < high) | ((x == high) & ~(self.high_open & strict).reshape(column))
         inside: NDArray[np.bool_] = np.all(above & below, axis=0)
         return inside
 
@@ -99,13 +98,18 @@ class Box(AbstractRegion):
         resting = ((x == self.low) & (step < 0)) | ((x == self.high) & (step > 0))
         step = np.where(resting, 0.0, step)
         room = np.where(step > 0, self.high - x, np.where(step < 0, x - self.low, np.inf))
-        is_open = np.where(step > 0, self.high_open, self.low_open)
+        is_open = np.where(step > 0, self.high_open, self.low_open) & (step != 0)
         # x + step is what will be used, and it may round up to an open end that |step| < room clears
         beyond = (np.abs(step) > room) | (is_open & ((x + step <= self.low) | (x + step >= self.high)))
         if not beyond.any():
             return step
         shortened: Array = step * (_TO_THE_EDGE * np.min(room[beyond] / np.abs(step[beyond])))
         return shortened if self.contains(x + shortened) else np.zeros_like(step)  # no room between x and the edge
+
+    def excludes(self, x: Array, error: float) -> bool:
+        """Whether x: (n,) cannot be told from an open end, where nothing may lie."""
+        low, high = self.low_open & (x - self.low <= error), self.high_open & (self.high - x <= error)
+        return bool(np.any(low | high))
 
     def inside(self) -> Array:
         """A point in the interior: the middle, one unit from a single finite end, 1/2 if there is none."""

@@ -22,7 +22,7 @@ from sympy.logic.boolalg import BooleanAtom
 from sympy.printing.numpy import NumPyPrinter
 from sympy.printing.precedence import PRECEDENCE
 
-from solve.stable import stable
+from solve import stable
 
 __all__ = ["TABLE", "Array", "compile_expressions", "hermite_orthonormal", "tilted_normal_distribution"]
 
@@ -154,7 +154,7 @@ class _Printer(NumPyPrinter):
             return repr(value)
         return "nan" if math.isnan(value) else ("inf" if value > 0 else "(-inf)")
 
-    _print_Infinity = _print_NegativeInfinity = _print_NaN = _print_Float
+    _print_Infinity = _print_NegativeInfinity = _print_NaN = _print_Rational = _print_Float
 
     def _print_NumberSymbol(self, expr: sp.Expr) -> str:
         return repr(float(expr))
@@ -182,10 +182,14 @@ class _Printer(NumPyPrinter):
         return text
 
     def _print_And(self, expr: sp.And) -> str:
-        return functools.reduce(lambda a, b: f"both({a}, {b})", map(self._print, expr.args))
+        return self._nested("both", expr)
 
     def _print_Or(self, expr: sp.Or) -> str:
-        return functools.reduce(lambda a, b: f"either({a}, {b})", map(self._print, expr.args))
+        return self._nested("either", expr)
+
+    def _nested(self, operation: str, expr: sp.Basic) -> str:
+        first, *rest = (str(self._print(a)) for a in expr.args)
+        return functools.reduce(lambda a, b: f"{operation}({a}, {b})", rest, first)
 
     def _print_Function(self, expr: sp.Function) -> str:
         return f"{type(expr).__name__}({', '.join(map(self._print, expr.args))})"
@@ -195,19 +199,15 @@ class _Printer(NumPyPrinter):
 
 def _check_nodes(expr: sp.Basic) -> None:
     for node in sp.preorder_traversal(expr):
-        known = isinstance(node, _STRUCTURE) or (
-            type(node).__name__ in TABLE and not isinstance(node, AppliedUndef)
-        )
+        known = isinstance(node, _STRUCTURE) or (type(node).__name__ in TABLE and not isinstance(node, AppliedUndef))
         if not known:
             raise NotImplementedError(
                 f"No numeric form for {type(node).__name__} in {node}. Write it with the functions "
-                f"{', '.join(sorted(TABLE))}, or add it to solve.elementary.TABLE."
+                f"{', '.join(sorted(set(TABLE) - set(stable.__all__)))}, or add it to solve.elementary.TABLE."
             )
 
 
-def compile_expressions(
-    expressions: Sequence[sp.Expr], arguments: Sequence[sp.Symbol]
-) -> Callable[..., Sequence[Any]]:
+def compile_expressions(expressions: Sequence[sp.Expr], arguments: Sequence[sp.Symbol]) -> Callable[..., Sequence[Any]]:
     """A function of `arguments` (floats or arrays) that returns the values of `expressions`, in order.
 
     The arguments are renamed first, so that a symbol's name is never part of the generated source.
@@ -222,7 +222,7 @@ def compile_expressions(
         )
     for e in expressions:
         _check_nodes(e)
-    rewritten = [stable(e).xreplace(names) for e in expressions]
+    rewritten = [stable.stable(e).xreplace(names) for e in expressions]
     table = {**TABLE, **_OPERATIONS, "inf": np.inf, "nan": np.nan}
     printer = _Printer({"fully_qualified_modules": False, "inline": True, "user_functions": {}})
     compiled: Callable[..., Sequence[Any]] = sp.lambdify(

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import sympy as sp
 from flint import acb, arb, ctx
 
 from derive.expectation import Expectation
+from derive.polynomial import is_zero
 from solve.balls import Balls, constant_ball, gaussian_factor
-from solve.cubature import Axis, Symmetry, cubature
-from solve.gaussian_form import Standard, merged, standard, symmetries, thresholds, turned_to_kink
+from solve.cells import Axis, Symmetry
+from solve.cubature import cubature
+from solve.gaussian_form import Standard, decomposed, split_constant, symmetries
 from solve.growth import GrowthBounds, box_radius
-from solve.straightline import NotEnclosed, Program, compile_program, plain
+from solve.straightline import NotAffordable, NotEnclosed, Program, compile_program, plain
+from solve.thresholds import thresholds, turned_to_kink
 
 __all__ = ["DEFAULT_BUDGET", "evaluate_ball"]
 
 DEFAULT_BUDGET = 4e6  # evaluations of an integrand in two or more variables
 _GUARD = 40  # bits beyond those asked for
-_LARGEST_DIM = 4
+_LARGEST_DIM = 5
+_LARGEST_LINE = 30_000  # evaluations in one variable
 
 
 def evaluate_ball(
@@ -48,7 +53,7 @@ class _Evaluation:
         if not e.has(Expectation):
             return constant_ball(e, self.parameters)
         if isinstance(e, sp.Add | Expectation):
-            return self._sum(sp.Add.make_args(e))
+            return self._sum(e)
         if isinstance(e, sp.Mul):
             return self._linear_or_product(e)
         arguments = [acb(self.value(a)) for a in e.args]
@@ -59,28 +64,21 @@ class _Evaluation:
         return constant_ball(e.func(*held), {**self.parameters, **held})
 
     def _linear_or_product(self, e: sp.Mul) -> arb:
-        fixed, moving = _split(e)
+        fixed, moving = split_constant(e)
         if isinstance(moving, Expectation):
-            return self._sum((e,))
+            return self._sum(e)
         result = constant_ball(fixed, self.parameters)
         for factor in sp.Mul.make_args(moving):
             result *= self.value(factor)
         return result
 
-    def _sum(self, summands: tuple[sp.Expr, ...]) -> arb:
-        """Terms c E f with f of as many variables go into one integral: what they share is done once."""
-        total, linear = arb(0), []
-        for e in summands:
-            fixed, moving = _split(e)
-            if isinstance(moving, Expectation):
-                linear.append((fixed, standard(moving)))
-            else:
-                total += self.value(e)
-        return sum((self._integral(s) for s in merged(linear)), total)
+    def _sum(self, e: sp.Expr) -> arb:
+        integrals, rest = decomposed(e)
+        return sum((self._integral(s) for s in integrals), sum((self.value(r) for r in rest), arb(0)))
 
     def _integral(self, s: Standard) -> arb:
         if s.dim > _LARGEST_DIM:
-            raise NotEnclosed(f"{s.dim} variables; enclosures reach {_LARGEST_DIM}")
+            raise NotAffordable(f"{s.dim} variables; enclosures reach {_LARGEST_DIM}")
         s = turned_to_kink(Standard(plain(s.integrand), s.dim))
         tolerance = arb(2) ** -(self.bits + 2)
         whole = compile_program(s.integrand, s.variables)
@@ -93,29 +91,49 @@ class _Evaluation:
         for integrand, axis in self._pieces(s, radius):
             program = compile_program(integrand, s.variables)
             axes = (axis, *[Axis(arb(-radius), arb(2 * radius))] * (s.dim - 1))
-            total += self._piece(program, axes, symmetric if integrand == s.integrand else [])
+            total += self._piece(program, axes, symmetric if integrand == s.integrand else ())
         return total
 
     def _constants(self, program: Program) -> list[arb]:
         return [constant_ball(c, self.parameters) for c in program.constants]
 
     def _pieces(self, s: Standard, radius: float) -> Iterator[tuple[sp.Expr, Axis]]:
-        """The integrand between two neighbouring thresholds of g_1, with its steps replaced by 0 and 1."""
+        """The integrand between two neighbouring thresholds of g_1, with its steps replaced by 0 and 1.
+
+        In one piece where the order of the thresholds is not known: still right, only slower to converge.
+        """
         cuts = thresholds(s)
         slopes = [constant_ball(c.slope, self.parameters) for c in cuts]
-        places = [constant_ball(c.at, self.parameters) for c in cuts]
-        if any(a.contains(0) for a in slopes):
-            raise NotEnclosed("the direction of a kink is not known at this precision")
-        inside = _distinct([t for t in places if not abs(t) > radius])
-        ends = [arb(-radius), *inside, arb(radius)]
-        for left, right in zip(ends, ends[1:], strict=False):
-            middle = (left + right) / 2
+        certain = not any(a.contains(0) for a in slopes)
+        places = self._places([c.at for c in cuts], radius) if certain else None
+        if places is None:
+            yield s.integrand, Axis(arb(-radius), arb(2 * radius))
+            return
+        ends = [arb(-radius), *(t for _, t in places if abs(t) < radius), arb(radius)]
+        below = sum(1 for _, t in places if t < -radius)
+        order = {at: k for k, (group, _) in enumerate(places) for at in group}
+        for i, (left, right) in enumerate(pairwise(ends)):
+            # by rank, not by comparing balls: places may be wide when parameters are
             values = {
-                c.step: sp.Integer(int((middle > t) == (a > 0))) for c, a, t in zip(cuts, slopes, places, strict=True)
+                c.step: sp.Integer(int((i + below > order[c.at]) == (a > 0))) for c, a in zip(cuts, slopes, strict=True)
             }
             piece = s.integrand.xreplace(values)
             if piece != 0:
                 yield piece, Axis(left, right - left)
+
+    def _places(self, places: Sequence[sp.Expr], radius: float) -> list[tuple[list[sp.Expr], arb]] | None:
+        """The places of kinks in increasing order, equal ones together; None where the order is not proved."""
+        groups: list[tuple[list[sp.Expr], arb]] = []
+        for at in dict.fromkeys(places):
+            same = next((group for group, _ in groups if is_zero(group[0] - at)), None)
+            if same is not None:
+                same.append(at)
+            else:
+                groups.append(([at], constant_ball(at, self.parameters)))
+        groups.sort(key=lambda g: float(g[1].mid()))
+        balls = [arb(-radius), *(t for _, t in groups if not abs(t) > radius), arb(radius)]
+        ordered = all(a < b for a, b in pairwise(balls))
+        return groups if ordered else None
 
     def _piece(self, program: Program, axes: tuple[Axis, ...], symmetric: Sequence[Symmetry]) -> arb:
         constants = self._constants(program)
@@ -124,29 +142,10 @@ class _Evaluation:
         return cubature(program, constants, axes, 2.0 ** -(self.bits + 1), self.budget, symmetric)
 
 
-def _split(e: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
-    """e = fixed * moving with the expectations in `moving`."""
-    fixed = [a for a in sp.Mul.make_args(e) if not a.has(Expectation)]
-    moving = [a for a in sp.Mul.make_args(e) if a.has(Expectation)]
-    return sp.Mul(*fixed), sp.Mul(*moving)
-
-
 def _real(value: acb, e: sp.Expr) -> arb:
     if not value.is_finite():
         raise NotEnclosed(f"{type(e).__name__} of an enclosure is not finite at this precision")
     return value.real
-
-
-def _distinct(places: list[arb]) -> list[arb]:
-    """The places in increasing order, equal ones once; raises where two balls overlap and are not equal."""
-    result: list[arb] = []
-    for t in sorted(places, key=lambda t: float(t.mid())):
-        if result and not t > result[-1]:
-            if t.mid() != result[-1].mid() or t.rad() != result[-1].rad():
-                raise NotEnclosed("two kinks are not told apart at this precision")
-            continue
-        result.append(t)
-    return result
 
 
 def _line(program: Program, constants: list[arb], axis: Axis, bits: int) -> arb:
@@ -157,15 +156,14 @@ def _line(program: Program, constants: list[arb], axis: Axis, bits: int) -> arb:
     def density(u: acb, analytic: bool) -> acb:
         x = axis.start + axis.width * u
         try:
-            return program.run(Balls(analytic), [x], lifted) * gaussian_factor(x)
+            value: acb = program.run(Balls(analytic), [x], lifted) * gaussian_factor(x)
         except NotEnclosed as reason:  # an exception must not cross Arb
             failed.append(reason)
             return acb(arb.nan())
+        return value
 
-    value = acb.integral(density, 0, 1, abs_tol=arb(2) ** -(bits + 4), rel_tol=arb(2) ** -(bits + 4)) * axis.width
+    small = arb(2) ** -(bits + 4)
+    integral = acb.integral(density, 0, 1, abs_tol=small, rel_tol=small, eval_limit=_LARGEST_LINE) * axis.width
     if failed:
         raise failed[0]
-    return _real(value, sp.Symbol("integral"))
-
-
-Evaluate = Callable[[sp.Expr, int], arb]
+    return _real(integral, sp.Symbol("integral"))

@@ -76,10 +76,14 @@ class Anderson(AbstractFixedPointSolver):
 
     x <- x + b r - (dX + b dR) g, with g the least-squares solution of dR g = r and b = `damping`, the weight of
     the new value. A difference of coinciding residuals gets no weight. [Walker and Ni 2011, algorithm AA]
+
+    attracting: a step against the residual leads to a fixed point that the iteration itself leaves (a trivial branch,
+    often); the plain step is taken instead.
     """
 
     memory: int = 5
     damping: float = 1.0
+    attracting: bool = True
     rtol: float = 1e-10
     atol: float = 1e-12
     max_steps: int = 2_000
@@ -99,7 +103,8 @@ class Anderson(AbstractFixedPointSolver):
             if len(past) == 1:
                 return self.damping * r
             dX, dR = (np.diff(np.array(a), axis=0).T for a in zip(*past, strict=True))
-            return self.damping * r - (dX + self.damping * dR) @ solve_linear(dR, r)
+            step = self.damping * r - (dX + self.damping * dR) @ solve_linear(dR, r)
+            return self.damping * r if self.attracting and _against(step, r, x) else step
 
         return follow(F, x0, domain, proposal, Goal(self.rtol, self.atol, self.max_steps))
 
@@ -118,7 +123,7 @@ class Newton(AbstractFixedPointSolver):
 
     def solve(self, F: Map, x0: ArrayLike, domain: Box | None = None) -> Outcome:
         """The fixed point by Newton's method, see the base class."""
-        calls = 0
+        calls, radius = 0, np.nan
 
         def counted(x: Array) -> Array:
             nonlocal calls
@@ -126,16 +131,19 @@ class Newton(AbstractFixedPointSolver):
             return np.asarray(F(x), dtype=float)
 
         def proposal(x: Array, r: Array) -> Array:
+            nonlocal radius
             with np.errstate(all="ignore"):
-                slope = self.jacobian(x) if self.jacobian else jacobian(counted, x, domain, x + r)
-            matrix = np.asarray(slope, dtype=float) - np.eye(x.size)
+                found = self.jacobian(x) if self.jacobian else jacobian(counted, x, domain, x + r)
+            slope = np.asarray(found, dtype=float)
+            radius = float(np.max(np.abs(np.linalg.eigvals(slope)))) if np.isfinite(slope).all() else np.inf
+            matrix = slope - np.eye(x.size)
             step = -solve_linear(matrix, r)
             solved = np.linalg.norm(matrix @ step + r) <= 1e-6 * np.linalg.norm(r)
             return step if solved or not np.isfinite(step).all() else r  # singular: the plain step, which moves
 
         goal = Goal(self.rtol, self.atol, self.max_steps)
         outcome = follow(F, x0, domain, proposal, goal, descend=True)
-        return replace(outcome, evaluations=outcome.evaluations + calls)
+        return replace(outcome, evaluations=outcome.evaluations + calls, contraction=radius)
 
 
 @dataclass(frozen=True)
@@ -177,8 +185,11 @@ def all_fixed_points(F: Map, low: ArrayLike, high: ArrayLike, *, points: int = 4
     return stationary_points(g, Box.closed(low, high), points, multiplier=True)
 
 
+def _against(step: Array, r: Array, x: Array) -> bool:
+    size = np.abs(x) + 1e-3 * np.max(np.abs(x), initial=0.0) + np.finfo(float).tiny
+    return float(np.dot(step / size, r / size)) < 0
+
+
 def _check_weight(method: str, damping: float) -> None:
     if not 0 < damping <= 1:
-        raise ValueError(
-            f"{method}: damping is the weight of the new value and must lie in (0, 1], got {damping}."
-        )
+        raise ValueError(f"{method}: damping is the weight of the new value and must lie in (0, 1], got {damping}.")

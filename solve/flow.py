@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
 from solve.domain import AbstractRegion, Box, Disc
-from solve.integrator import AbstractIntegrator, DormandPrince, Rate, Step, Trajectory
+from solve.integrator import LOOSER, AbstractIntegrator, DormandPrince, Rate, Step, Trajectory
 from solve.jacobian import jacobian, solve_linear
 from solve.result import Array, Status
 from solve.stationary import FixedPoint, Stability, stationary_points
@@ -35,7 +35,6 @@ __all__ = [
 Measure: TypeAlias = Callable[[Array], float]  # (n,) -> how far out
 
 _EPS = float(np.finfo(float).eps)
-_LOOSER = 30.0  # of the second run, whose distance from the first is the error
 _AT_ZERO = 1e-15  # a displacement that counts as none for a component that is exactly 0
 _SAMPLES = 8  # places inside a step at which the measure is looked at
 _LOOK_EVERY = 8  # steps between two looks at whether the flow has settled
@@ -93,27 +92,27 @@ def escape_time(
     time, status, reason, at = passage.first(counted, x0, 1.0)
     error = 0.0
     if np.isfinite(time):
-        other, _, _, _ = passage.first(perturbed or counted, x0, _LOOSER)
-        error = abs(time - other) + 4 * _EPS * time
+        other, _, _, _ = passage.first(perturbed or counted, x0, LOOSER)
+        error = 2 * abs(time - other) + integrator.precision * time
         if not np.isfinite(other):
             error, status = np.inf, Status.max_steps
             reason = "Whether it escapes is decided by the error of the integration: a second run does not."
     return Escape(time, error, status, reason, at, calls)
 
 
-def rests(rate: Rate, x: Array, noise: Array | None = None) -> np.bool_ | np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+def rests(rate: Rate, x: Array, noise: Array | None = None) -> NDArray[np.bool_]:
     """Whether x: (n, *B) is a fixed point of dx/dt = rate(x), to rounding -> (*B).
 
     It is where the rate is zero, is below `noise` (the error of the rate), or vanishes within 8 units of the last
     digit of x (1e-15 for a component that is exactly 0).
     """
     r = np.asarray(rate(x), dtype=float)
-    still = np.all(np.abs(r) <= (0.0 if noise is None else 2 * noise), axis=0)
+    still = np.asarray(np.all(np.abs(r) <= (0.0 if noise is None else 2 * noise), axis=0))
     if np.all(still):
         return still
     with np.errstate(all="ignore"):
         away, solved = _displacement(rate, x, r)
-    return still | (solved & _negligible(away, x, 8 * _EPS))
+    return np.asarray(still | (solved & _negligible(away, x, 8 * _EPS)))
 
 
 def flow_fixed_points(rate: Rate, region: AbstractRegion, *, points: int = 400) -> tuple[FixedPoint, ...]:
@@ -141,7 +140,12 @@ class _Passage:
                 time, at = self._refined(rate, step, *bracket, looser)
                 return time, Status.converged, "The threshold is reached.", at
             if step.status is Status.converged:
-                return np.inf, step.status, f"The flow still creeps at time {_FAR:g}, below the threshold.", step.x
+                return (
+                    np.inf,
+                    step.status,
+                    f"The flow still creeps at time {_FAR:g}, below the threshold.",
+                    step.x,
+                )
             if step.status is not None:
                 return np.nan, step.status, f"{step.status.value} Reached time {step.time:g}.", step.x
             reason = self._settled(rate, step.x, x0) if count % _LOOK_EVERY == 0 else ""
@@ -158,22 +162,22 @@ class _Passage:
         return None if k is None else (float(t[k]), float(t[k + 1]))
 
     def _refined(self, rate: Rate, step: Step, a: float, b: float, looser: float) -> tuple[float, Array]:
-        """The passage between a and b, on the method's own steps from the step's beginning, not on its interpolant."""
+        """The passage between a and b on the method's own steps, not on its interpolant."""
 
-        def point(t: float) -> Array:
+        def point(after: float) -> Array:
             x = step.x_old
-            for s in self.integrator.steps(rate, step.x_old, t - step.old, looser):
+            for s in self.integrator.steps(rate, step.x_old, after, looser):
                 x = s.x
             return x
 
-        def excess(t: float) -> float:
-            return self.measure(point(t)) - self.threshold
+        def excess(after: float) -> float:
+            return self.measure(point(after)) - self.threshold
 
-        if excess(a) < 0 <= excess(b):
-            time = float(brentq(excess, a, b, xtol=1e-13 * b, rtol=4 * _EPS))
-        else:  # the interpolant and the method differ on which side an end lies
-            time = b
-        return time, point(time)
+        a, b = a - step.old, b - step.old
+        # else the interpolant, which gave the bracket, and the method differ on which side an end lies
+        inside = excess(a) < 0 <= excess(b)
+        after = float(brentq(excess, a, b, xtol=4 * _EPS * b, rtol=4 * _EPS)) if inside else b
+        return step.old + after, point(after)
 
     def _settled(self, rate: Rate, x: Array, start: Array) -> str:
         """Why the flow at x will never reach the threshold, or an empty text."""
@@ -197,7 +201,7 @@ class _Passage:
         return f"The flow settles at the stable fixed point {_text(rest)}, below the threshold."
 
 
-def _displacement(rate: Rate, x: Array, r: Array) -> tuple[Array, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:
+def _displacement(rate: Rate, x: Array, r: Array) -> tuple[Array, NDArray[np.bool_]]:
     """Newton's estimate (n, *B) of the way from x to a zero of the rate, and whether one was found: (*B)."""
     slope = jacobian(rate, x)
     n, batch = x.shape[0], x.shape[1:]
@@ -208,11 +212,8 @@ def _displacement(rate: Rate, x: Array, r: Array) -> tuple[Array, np.ndarray[tup
     return away.reshape(n, *batch), solved.reshape(batch)
 
 
-def _negligible(away: Array, x: Array, relative: float) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    result: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = np.all(
-        np.abs(away) <= np.where(x == 0, _AT_ZERO, relative * np.abs(x)), axis=0
-    )
-    return result
+def _negligible(away: Array, x: Array, relative: float) -> NDArray[np.bool_]:
+    return np.asarray(np.all(np.abs(away) <= np.where(x == 0, _AT_ZERO, relative * np.abs(x)), axis=0))
 
 
 def _polished(rate: Rate, x: Array) -> Array | None:

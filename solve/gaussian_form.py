@@ -1,19 +1,23 @@
-"""A Gaussian expectation as one integral over independent standard normal variables, cut at its kinks."""
+"""Sums of Gaussian expectations as few integrals over independent standard normal variables."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations, permutations
 
 import sympy as sp
 
-from derive.expectation import Expectation, expectations
+from derive.expectation import Expectation
+from derive.gaussian import terms
 from derive.measures import Gaussian
-from derive.polynomial import affine, is_zero
-from solve.straightline import NotEnclosed, plain
+from derive.polynomial import is_zero
+from solve.straightline import NotEnclosed
 
-__all__ = ["Standard", "Threshold", "merged", "standard", "symmetries", "thresholds", "turned_to_kink"]
+__all__ = ["Standard", "cancels", "decomposed", "split_constant", "standard", "symmetries"]
+
+_MOST_ORDERED = 5  # variables whose orders are all tried
 
 
 def _normal(i: int) -> sp.Symbol:
@@ -86,106 +90,100 @@ def _cholesky(cov: sp.ImmutableDenseMatrix) -> sp.ImmutableDenseMatrix:
 # ------------------------------------------------------------------------------------------- sums of expectations
 
 
-def merged(terms: Sequence[tuple[sp.Expr, Standard]]) -> list[Standard]:
-    """sum_k c_k E f_k with one integral for each number of variables; equal ones up to their order cancel."""
+@lru_cache(maxsize=1024)
+def decomposed(value: sp.Expr) -> tuple[tuple[Standard, ...], tuple[sp.Expr, ...]]:
+    """`value` = sum E f_k + sum rest_j: one integral for each number of variables, and what is not linear in E.
+
+    Integrands are multiplied out; what is equal up to the order of its variables is added, and may cancel.
+    """
     sums: dict[int, list[sp.Expr]] = {}
-    for c, s in terms:
-        sums.setdefault(s.dim, []).append(c * _canonical(s))
-    return [Standard(f, dim) for dim, parts in sorted(sums.items()) if not is_zero(f := sp.Add(*parts))]
+    rest = []
+    for summand in sp.Add.make_args(value):
+        fixed, moving = split_constant(summand)
+        if not isinstance(moving, Expectation):
+            rest.append(summand)
+            continue
+        for s in _terms(standard(moving)):
+            (sums.setdefault(s.dim, []) if s.dim else rest).append(fixed * s.integrand)
+    integrals = (Standard(sp.Add(*parts), dim) for dim, parts in sorted(sums.items()))
+    return tuple(s for s in map(_symmetrised, integrals) if not is_zero(s.integrand)), tuple(rest)
 
 
-def _canonical(s: Standard) -> sp.Expr:
-    """The integrand with its variables in the order that sorts first, judged by its functions, then as a whole."""
+def _terms(s: Standard) -> Iterator[Standard]:
+    """The summands of the integrand, each over the variables that it has, these in canonical order."""
     if s.dim == 1:
-        return s.integrand
-    images = (
-        s.integrand.xreplace(dict(zip(s.variables, order, strict=True))) for order in permutations(s.variables)
-    )
-    return min(images, key=_order)
+        yield s
+        return
+    for term in terms(s.integrand, s.variables):
+        used = [v for v in s.variables if term.expr.has_free(v)]
+        image = {v: _normal(i) for i, v in enumerate(used)}
+        yield _canonical(Standard(term.expr.xreplace(image), len(used)))
 
 
-def _order(f: sp.Expr) -> tuple[str, str]:
-    return str(sorted(map(str, f.atoms(sp.Function, sp.exp)))), str(f)
-
-
-# ------------------------------------------------------------------------------------------- kinks
-
-
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """The step 1[a g_1 + b > 0] changes at g_1 = `at`; upwards when `slope` = a is positive."""
-
-    step: sp.Heaviside
-    slope: sp.Expr
-    at: sp.Expr
-
-
-def thresholds(s: Standard) -> list[Threshold]:
-    """The steps that depend on g_1 alone and are affine in it."""
-    found = []
-    for step in sorted(s.integrand.atoms(sp.Heaviside), key=sp.default_sort_key):
-        parts = affine(step.args[0], s.variables)
-        if parts is not None and not any(parts[0][1:]):
-            found.append(Threshold(step, parts[0][0], -parts[1] / parts[0][0]))
-    return found
-
-
-def turned_to_kink(s: Standard) -> Standard:
-    """The same expectation with g_1 along the normal of a kink 1[a . g + b > 0], by a Householder reflection."""
-    g = s.variables
-    kinks = {step: affine(step.args[0], g) for step in sorted(s.integrand.atoms(sp.Heaviside), key=str)}
-    normal = next((parts[0] for parts in kinks.values() if parts is not None), None)
-    if normal is None or all(is_zero(a) for a in normal[1:]):
+def _symmetrised(s: Standard) -> Standard:
+    """The mean of the integrand over the exchanges of variables that keep its functions: fewer cells to do."""
+    if s.dim == 1 or s.dim > _MOST_ORDERED:
         return s
-    length = sp.sqrt(sp.Add(*(a**2 for a in normal)))
-    # parallel kinks are written by g_1 alone at once: radicals would hide that their other coefficients vanish
-    held: dict[sp.Expr, sp.Dummy] = {}
-    for step, parts in kinks.items():
-        factor = _multiple(parts[0], normal) if parts is not None else None
-        if factor is not None:
-            held[step] = sp.Dummy()
-            kinks[step] = ((factor * length,), parts[1])
-    turned = s.integrand.xreplace(held).xreplace(_reflection(normal, length, g))
-    back = {mark: sp.Heaviside(kinks[step][0][0] * g[0] + kinks[step][1]) for step, mark in held.items()}
-    return Standard(turned.xreplace(back), s.dim)
+    functions = s.integrand.atoms(sp.Function, sp.exp)
+    images = [dict(zip(s.variables, order, strict=True)) for order in permutations(s.variables)]
+    group = [m for m in images if {f.xreplace(m) for f in functions} == functions]
+    mean = sp.Add(*(s.integrand.xreplace(m) for m in group)) / len(group)
+    return Standard(sp.Add(*(t.expr for t in terms(mean, s.variables))), s.dim)
 
 
-def _multiple(a: tuple[sp.Expr, ...], b: tuple[sp.Expr, ...]) -> sp.Expr | None:
-    """c with a = c b, or None."""
-    pivot = next(i for i, v in enumerate(b) if not is_zero(v))
-    c = sp.cancel(a[pivot] / b[pivot])
-    return c if all(is_zero(x - c * y) for x, y in zip(a, b, strict=True)) else None
+def split_constant(e: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
+    """e = fixed * moving with the expectations in `moving`."""
+    fixed = [a for a in sp.Mul.make_args(e) if not a.has(Expectation)]
+    moving = [a for a in sp.Mul.make_args(e) if a.has(Expectation)]
+    return sp.Mul(*fixed), sp.Mul(*moving)
 
 
-def _reflection(
-    normal: tuple[sp.Expr, ...], length: sp.Expr, g: tuple[sp.Symbol, ...]
-) -> dict[sp.Symbol, sp.Expr]:
-    """g -> g - v (v . g) / (1 - a_1 / |a|), v = a / |a| - e_1: it exchanges a / |a| and e_1."""
-    v = [a / length - int(i == 0) for i, a in enumerate(normal)]
-    dot = sp.Add(*(v[i] * g[i] for i in range(len(g)))) / (1 - normal[0] / length)
-    return {g[i]: g[i] - v[i] * dot for i in range(len(g)) if v[i] != 0}
+def cancels(value: sp.Expr) -> bool:
+    """True when `value` is zero because its expectations cancel, and what is left does."""
+    try:
+        integrals, rest = decomposed(value)
+    except NotEnclosed:
+        return False
+    return not integrals and is_zero(sp.Add(*rest))
+
+
+def _canonical(s: Standard) -> Standard:
+    """The variables in the order whose integrand sorts first, judged by its functions, then as a whole."""
+    if s.dim <= 1 or s.dim > _MOST_ORDERED:
+        return s
+    functions = s.integrand.atoms(sp.Function, sp.exp)
+    images = [dict(zip(s.variables, order, strict=True)) for order in permutations(s.variables)]
+    names = [sorted(str(f.xreplace(m)) for f in functions) for m in images]
+    first = min(names)
+    chosen = (s.integrand.xreplace(m) for m, name in zip(images, names, strict=True) if name == first)
+    return Standard(min(chosen, key=str), s.dim)
 
 
 # ------------------------------------------------------------------------------------------- symmetries
 
 
-def symmetries(s: Standard) -> list[tuple[tuple[int, int], ...]]:
+@lru_cache(maxsize=1024)
+def symmetries(s: Standard) -> tuple[tuple[tuple[int, int], ...], ...]:
     """Exchanges of two variables and reflections of one, two or all that keep the integrand.
 
     Each is ((place, sign), ..): x_i -> sign x_place.
     """
     n, g = s.dim, s.variables
-    plain = [(i, 1) for i in range(n)]
-    candidates = [_with(plain, {i: (j, 1), j: (i, 1)}) for i, j in combinations(range(n), 2)]
-    for flipped in {*combinations(range(n), 1), *combinations(range(n), 2), tuple(range(n))}:
-        candidates.append(_with(plain, {i: (i, -1) for i in flipped}))
-    return [c for c in candidates if _keeps(s.integrand, {g[i]: sign * g[j] for i, (j, sign) in enumerate(c)})]
+    same = [(i, 1) for i in range(n)]
+    candidates = [_with(same, {i: (j, 1), j: (i, 1)}) for i, j in combinations(range(n), 2)]
+    for flipped in _reflected(n):
+        candidates.append(_with(same, {i: (i, -1) for i in flipped}))
+    return tuple(
+        c
+        for c in candidates
+        if s.integrand.xreplace({g[i]: sign * g[j] for i, (j, sign) in enumerate(c)}) == s.integrand
+    )
 
 
 def _with(places: list[tuple[int, int]], changed: dict[int, tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     return tuple(changed.get(i, p) for i, p in enumerate(places))
 
 
-def _keeps(f: sp.Expr, image: dict[sp.Symbol, sp.Expr]) -> bool:
-    moved = f.xreplace(image)
-    return bool(moved == f) or is_zero(moved - f)
+def _reflected(n: int) -> list[tuple[int, ...]]:
+    """Sets of variables to reflect: one, two, or all."""
+    return [*dict.fromkeys((*combinations(range(n), 1), *combinations(range(n), 2), tuple(range(n))))]

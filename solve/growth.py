@@ -29,17 +29,32 @@ def _down(x: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """|f(x)| <= sum_p c_p prod_i |x_i|^p_i * exp(sum_i rate_i |x_i|) and low <= f(x) <= high, for all x."""
+    """|f(x)| <= sum_p c_p prod_i |x_i|^p_i * exp(sum_i rate_i |x_i|) and low <= f(x) <= high, for all x.
+
+    `above`, where it is known: f(x) <= sum_p above_p prod_i |x_i|^p_i, on one side.
+    """
 
     powers: Mapping[Powers, float]
     rate: tuple[float, ...]
     low: float = -math.inf
     high: float = math.inf
+    above: Mapping[Powers, float] | None = None
+
+    @property
+    def one_sided(self) -> Mapping[Powers, float] | None:
+        """The powers that bound f from above, or None."""
+        if self.high < math.inf:
+            return {(0,) * len(self.rate): max(self.high, 0.0)}
+        return self.above if self.above is not None or any(self.rate) else self.powers
 
     @property
     def bound(self) -> float:
         """sup |f|, which may be infinite."""
         return max(abs(self.low), abs(self.high))
+
+
+def _sum(a: Mapping[Powers, float], b: Mapping[Powers, float]) -> Mapping[Powers, float]:
+    return {k: _up(a.get(k, 0.0) + b.get(k, 0.0)) for k in {*a, *b}}
 
 
 def _range_product(a: Growth, b: Growth) -> tuple[float, float]:
@@ -69,10 +84,10 @@ class GrowthBounds(Arithmetic[Growth]):
         return Growth({(0,) * self.dim: _up(max(abs(low), abs(high)))}, (0.0,) * self.dim, low, high)
 
     def add(self, a: Growth, b: Growth) -> Growth:
-        keys = {*a.powers, *b.powers}
-        powers = {k: _up(a.powers.get(k, 0.0) + b.powers.get(k, 0.0)) for k in keys}
         rate = tuple(max(x, y) for x, y in zip(a.rate, b.rate, strict=True))
-        return Growth(powers, rate, *_widened(a.low + b.low, a.high + b.high))
+        one, other = a.one_sided, b.one_sided
+        above = None if one is None or other is None else _sum(one, other)
+        return Growth(_sum(a.powers, b.powers), rate, *_widened(a.low + b.low, a.high + b.high), above)
 
     def multiply(self, a: Growth, b: Growth) -> Growth:
         powers: dict[Powers, float] = {}
@@ -128,13 +143,12 @@ class GrowthBounds(Arithmetic[Growth]):
         low = math.exp(a.low) if a.low > -700 else 0.0
         if a.high < 700:
             return self._bounded(*_widened(low, math.exp(a.high)))
-        if any(a.rate) or any(sum(p) > 1 for p in a.powers):
+        above = a.one_sided
+        if above is None or any(sum(p) > 1 for p in above) or above.get((0,) * self.dim, 0.0) > 700:
             raise NotEnclosed("an exponential that grows faster than exp(c |x|)")
-        rate = tuple(
-            a.powers.get(tuple(int(i == j) for i in range(self.dim)), 0.0) for j in range(self.dim)
-        )
-        shift = a.powers.get((0,) * self.dim, 0.0)
-        return Growth({(0,) * self.dim: _up(math.exp(shift))}, rate, _down(low) if low else 0.0)
+        rate = tuple(above.get(tuple(int(i == j) for i in range(self.dim)), 0.0) for j in range(self.dim))
+        size = _up(math.exp(above.get((0,) * self.dim, 0.0)))
+        return Growth({(0,) * self.dim: size}, rate, _down(low) if low else 0.0)
 
 
 _RANGES: Mapping[type, tuple[float, float]] = {

@@ -22,6 +22,7 @@ _EPS = float(np.finfo(float).eps)
 _ROUNDING = 64 * _EPS  # a residual below this part of x is a rounding error
 _SMALL = 1e-6  # part of x, or of the largest residual seen, that the residual of a solution may be
 _NOISE_STEP = 1e-6  # relative spacing of the points at which the noise of F is read off
+_ABOVE_NOISE = 10
 _RUNAWAY = 1e12  # growth of the iterate that counts as divergence
 _LONGEST_CYCLE = 8
 _PATIENCE = 50  # steps at rounding level, or against the edge of the domain, before giving up
@@ -49,9 +50,9 @@ class Goal:
 class Outcome:
     """x: (n,), how the run ended, residual max|F(x) - x|, the error bound of x, and the number of calls of F.
 
-    contraction: ratio of successive steps of the iteration (nan when it took none); near 1 the solution is
-    nearly degenerate. error: max over i of (|step_i| + rounding)/(1 - contraction), inf where it means nothing,
-    plus what the noise of F, seen in its third differences, does to x.
+    contraction: ratio of successive steps of the iteration (nan when it took none), for Newton the spectral radius
+    of F'; near 1 the solution is nearly degenerate. error: max over i of (|step_i| + rounding)/(1 - ratio of steps),
+    inf where that means nothing, plus what the noise of F, seen in its third differences, does to x.
     """
 
     x: Array
@@ -86,6 +87,8 @@ def follow(
         if status is None:
             x, r, status = _advance(residual, x, r, allowed, goal if descend else None)
     status = status or Status.max_steps
+    if status is Status.converged and domain and domain.excludes(x, trace.error):
+        status = Status.diverges
     error = trace.error if status in (Status.converged, Status.max_steps) else np.inf
     if status is Status.converged:
         error += _effect_of_noise(residual, x, r, domain, float(error))
@@ -98,9 +101,7 @@ def cycle(iterates: list[Array], goal: Goal) -> int | None:
     last = iterates[-1]
     for period in range(2, min(_LONGEST_CYCLE, (len(iterates) - 1) // 2) + 1):
         amplitude = max(float(np.max(np.abs(last - iterates[-1 - j]))) for j in range(1, period))
-        drift = max(
-            float(np.max(np.abs(iterates[-1 - j] - iterates[-1 - j - period]))) for j in range(period)
-        )
+        drift = max(float(np.max(np.abs(iterates[-1 - j] - iterates[-1 - j - period]))) for j in range(period))
         if amplitude > 1e3 * float(np.max(goal.allowed(last))) and drift <= 1e-9 * amplitude:
             return period
     return None
@@ -179,7 +180,8 @@ class _Trace:
         sizes = [float(np.max(np.abs(s) / allowed)) for s in self.steps]
         if sizes[-2] == 0 or sizes[0] == 0:
             return 0.0 if sizes[-1] == 0 else np.inf
-        return max(sizes[-1] / sizes[-2], (sizes[-1] / sizes[0]) ** (1 / (len(sizes) - 1)))
+        mean = float(np.power(sizes[-1] / sizes[0], 1 / (len(sizes) - 1)))
+        return max(sizes[-1] / sizes[-2], mean)
 
     def _bound(self, step: Array, at_rounding: bool) -> Array:
         """step/(1 - c), times the order p of a fixed point that is approached like k^(-1/(p-1)), where c -> 1."""
@@ -202,12 +204,16 @@ def _effect_of_noise(residual: _Residual, x: Array, r: Array, domain: Box | None
     noise = float(np.max(np.abs(np.diff(values, n=3, axis=0)), initial=0.0)) / np.sqrt(20)
     if noise == 0 or not np.isfinite(noise):
         return 0.0
+    way, rise = 4 * _NOISE_STEP, float(np.max(np.abs(values[-1] - r)))
+    visible = rise > _ABOVE_NOISE * noise
+    while rise <= _ABOVE_NOISE * noise and way < 1e3:  # so far on, F(x) - x cannot be told from its noise
+        way *= 10
+        if domain and not domain.contains(x * (1 + sign * way)):
+            break
+        rise = float(np.max(np.abs(residual(x * (1 + sign * way)) - r)))
+    effect = way * float(np.max(np.abs(x))) * (noise / rise if visible else 1.0)
     largest = float(np.max(np.abs(r)))
-    rise = float(np.max(np.abs(values[-1] - values[0])))
-    # |x| to rise over 4e-6 |x|, or error to residual: whichever noise leaves visible
-    slopes = (rise / (4 * _NOISE_STEP * float(np.max(np.abs(x)))), largest / error if error else 0.0)
-    seen = [slope for slope, size in zip(slopes, (rise, largest), strict=True) if size > noise]
-    return noise / min(seen) if seen and min(seen) > 0 else error
+    return max(effect, noise * error / largest) if largest > _ABOVE_NOISE * noise else effect
 
 
 def _advance(

@@ -33,7 +33,7 @@ def jacobian(
     for j in range(x.shape[0]):
         kind = _stencil(x, j, h[j], region)
         steps, weights, centre = (np.array([s[k] for s in _STENCILS])[kind] for k in range(3))
-        total = 0.0
+        total = np.zeros(x.shape)
         for k in range(2):
             moved = x.copy()
             moved[j] += steps[..., k] * h[j]

@@ -16,6 +16,8 @@ from derive.measures import Gaussian
 __all__ = ["Affine", "Smoothness", "affine", "normal", "smoothness"]
 
 _MAX_BRANCHES = 64
+_INCREASING_ODD = (sp.tanh, sp.sinh, sp.erf, sp.atan, sp.asinh)
+_INCREASING = (sp.exp, sigmoid, softplus, Phi)
 # a node equals its own limit to 1e-17 beyond |rate * argument| = 20
 _STEP_RATES = {
     sp.tanh: sp.S.One,
@@ -72,9 +74,7 @@ def smoothness(integrand: sp.Expr, variables: Sequence[sp.Symbol]) -> Smoothness
     )
 
 
-def _zero_sets(
-    arguments: Iterable[sp.Expr], variables: Sequence[sp.Symbol]
-) -> tuple[list[Affine], list[sp.Expr]]:
+def _zero_sets(arguments: Iterable[sp.Expr], variables: Sequence[sp.Symbol]) -> tuple[list[Affine], list[sp.Expr]]:
     """The hyperplanes on which an argument vanishes, and the factors whose zeros are none."""
     flat, curved = [], []
     for factor in (f for a in dict.fromkeys(arguments) for f in _factors(a, variables)):
@@ -192,14 +192,28 @@ def _choices(node: sp.Basic) -> tuple[sp.Expr, ...]:
 
 def _factors(argument: sp.Expr, variables: Sequence[sp.Symbol]) -> list[sp.Expr]:
     """Factors whose zero sets make up that of the argument, those that read the variables."""
-    if argument.as_poly(*variables) is None:
-        factors = [f.as_base_exp()[0] for f in sp.Mul.make_args(argument)]
-    else:
+    if argument.as_poly(*variables) is not None:
         factors = [f for f, _ in sp.factor_list(argument)[1]]
-    return [f for f in factors if f.has_free(*variables)]
+        return [f for f in factors if f.has_free(*variables)]
+    simpler = [_same_zeros(f.as_base_exp()[0]) for f in sp.Mul.make_args(argument)]
+    if simpler == [argument]:
+        return simpler
+    return [f for s in simpler if s.has_free(*variables) for f in _factors(s, variables)]
+
+
+def _same_zeros(expr: sp.Expr) -> sp.Expr:
+    """f(a) as a for an increasing odd f; f(a) - f(b) as a - b for an increasing f."""
+    if isinstance(expr, _INCREASING_ODD):
+        return expr.args[0]
+    if isinstance(expr, sp.Add) and len(expr.args) == 2:
+        (c, f), (d, g) = (t.as_coeff_Mul() for t in expr.args)
+        if c == -d and type(f) is type(g) and isinstance(f, (*_INCREASING_ODD, *_INCREASING)):
+            return f.args[0] - g.args[0]
+    return expr
 
 
 def affine(expr: sp.Expr, variables: Sequence[sp.Symbol]) -> Affine | None:
+    """`expr` as sum_i a_i x_i + c, None where it is not affine in the variables."""
     polynomial = expr.as_poly(*variables)
     if polynomial is None or polynomial.total_degree() > 1:
         return None
@@ -215,12 +229,27 @@ def normal(form: Affine) -> Affine:
 
 
 def _steps(integrand: sp.Expr, variables: Sequence[sp.Symbol]) -> Iterator[Affine]:
+    """Forms within 20 of whose zeros the integrand changes: arguments of steps, and of peaks."""
     for node in _nodes(integrand, set(variables)):
         rate = _STEP_RATES.get(type(node))
         arguments: list[sp.Expr] = [] if rate is None else [rate * node.args[0]]
         if isinstance(node, SoftmaxEntry):
             arguments = [(node.args[0] - b) / 2 for b in node.args[1:]]
+        elif isinstance(node, sp.exp):
+            arguments = _peaks(node.args[0], variables)
         for a in arguments:
             form = affine(a, variables) if a.has_free(*variables) else None
             if form is not None:
                 yield form
+
+
+def _peaks(exponent: sp.Expr, variables: Sequence[sp.Symbol]) -> list[sp.Expr]:
+    """c a.x for each term -k (a.x)^2 of an exponent: the peak exp(-k (a.x)^2) has ended where |c a.x| = 20."""
+    polynomial = exponent.as_poly(*variables) if len(variables) == 1 else None
+    if polynomial is not None and polynomial.total_degree() == 2:
+        k, b, _ = (polynomial.coeff_monomial(variables[0] ** i) for i in (2, 1, 0))
+        squares = [(k, variables[0] + b / (2 * k))]
+    else:
+        terms = [t.as_independent(*variables, as_Add=False) for t in sp.Add.make_args(exponent)]
+        squares = [(k, t.base) for k, t in terms if isinstance(t, sp.Pow) and t.exp == 2]
+    return [sp.Rational(20, 9) * sp.sqrt(2 * sp.Abs(k)) * a for k, a in squares]

@@ -67,9 +67,7 @@ class Lowered:
         return value, error
 
 
-def lower(
-    expressions: Sequence[sp.Expr], arguments: Sequence[sp.Symbol], accuracy: Accuracy | None = None
-) -> Lowered:
+def lower(expressions: Sequence[sp.Expr], arguments: Sequence[sp.Symbol], accuracy: Accuracy | None = None) -> Lowered:
     """Compile expressions of `arguments`; expectations among them are evaluated to `accuracy`.
 
     Raises `TypeError` for what is no SymPy expression, `ValueError` for free symbols that are no arguments or an

@@ -19,13 +19,15 @@ from numpy.typing import NDArray
 
 from solve.nodes import Array, normal_density
 
-__all__ = ["CHUNK", "Index", "Panel", "Planes", "levels", "sign_changes", "triangular", "walk"]
+__all__ = ["CHUNK", "Index", "Panel", "Planes", "Unit", "levels", "sign_changes", "triangular", "walk"]
 
 Index: TypeAlias = NDArray[np.intp]
 CHUNK = 2**15
 _NEGLIGIBLE = 1e-13
 _LAYER_RATIO = 0.5
 _SHORTEST = 1e-14
+_SCAN = 512
+_SCAN_SHIFT = 1e-3  # off the symmetric points, where functions like to vanish
 
 
 @dataclass(frozen=True)
@@ -41,12 +43,16 @@ class Planes:
 
 @dataclass(frozen=True)
 class Panel:
-    """Rows of nodes: owner (R,), outer coordinates (R, dim - 1), innermost one and weights (R, nodes)."""
+    """Rows of nodes: owner (R,), outer coordinates (R, dim - 1), innermost one and weights (R, nodes).
+
+    left_out: (R, nodes), what a singular integrand may hold beyond the end of a panel, relative to its term here.
+    """
 
     owner: Index
     outer: Array
     inner: Array
     weights: Array
+    left_out: Array
 
 
 def triangular(directions: Array) -> tuple[Array, Array]:
@@ -87,9 +93,7 @@ def levels(slope: Array, offset: Array, first: tuple[int, ...], reach: float) ->
                 slopes.append(s)
                 offsets.append(c)
                 exists.append(e)
-        found.append(
-            _unit(np.concatenate(slopes, 1), np.concatenate(offsets, 1), np.concatenate(exists, 1))
-        )
+        found.append(_unit(np.concatenate(slopes, 1), np.concatenate(offsets, 1), np.concatenate(exists, 1)))
     return tuple(_splitting(p) for p in reversed(found))
 
 
@@ -115,52 +119,44 @@ def _inherited(planes: Planes, reach: float) -> Iterator[tuple[Array, Array, NDA
         yield slope, offset, ~flat[:, a] & ~flat[:, b]
 
 
-def walk(
-    planes: tuple[Planes, ...],
-    split: tuple[Array, ...],
-    whole: tuple[Array, ...],
-    reach: float,
-) -> Iterator[Panel]:
+@dataclass(frozen=True)
+class Unit:
+    """A rule on [0, 1]: nodes u and 1 - u, weights, and what is left out beyond them as in `Panel`."""
+
+    from_low: Array
+    from_high: Array
+    weights: Array
+    left_out: Array
+
+
+def walk(planes: tuple[Planes, ...], split: Unit, whole: Unit, reach: float) -> Iterator[Panel]:
     """The nodes of the iterated integral of the normal density over the ball of radius `reach`, in chunks.
 
-    split: nodes u, 1 - u and weights on [0, 1] for a panel between planes; whole: the same where a coordinate
-    has no planes.
+    split: the rule for a panel between planes; whole: the rule where a coordinate has no planes.
     """
     batch = planes[0].slope.shape[0]
-    start = np.arange(batch), np.empty((batch, 0)), np.ones(batch)
+    start = Panel(np.arange(batch), np.empty((batch, 0)), np.empty(0), np.ones(batch), np.zeros(batch))
     yield from _walk(planes, split, whole, reach, start)
 
 
-def _walk(
-    planes: tuple[Planes, ...],
-    split: tuple[Array, ...],
-    whole: tuple[Array, ...],
-    reach: float,
-    start: tuple[Index, Array, Array],
-) -> Iterator[Panel]:
-    owner, outer, weight = start
+def _walk(planes: tuple[Planes, ...], split: Unit, whole: Unit, reach: float, start: Panel) -> Iterator[Panel]:
+    """`start`: the coordinates so far are `outer`; weights and left_out are (R,)."""
     here, below = planes[0], planes[1:]
     unit = split if here.slope.shape[1] else whole
-    step = max(1, CHUNK // ((2 + here.slope.shape[1]) * len(unit[0])))
-    for i in range(0, len(owner), step):
-        part = slice(i, i + step)
-        panel = _nodes(here, unit, reach, (owner[part], outer[part], weight[part]))
-        if below:
-            rows, count = panel.inner.shape
-            inside = (
-                np.repeat(panel.owner, count),
-                np.concatenate([np.repeat(panel.outer, count, axis=0), panel.inner.reshape(-1, 1)], axis=1),
-                panel.weights.reshape(rows * count),
-            )
-            yield from _walk(below, split, whole, reach, inside)
-        else:
+    step = max(1, CHUNK // ((2 + here.slope.shape[1]) * unit.weights.size))
+    for i in range(0, len(start.owner), step):
+        panel = _panel(here, unit, reach, start, slice(i, i + step))
+        if not below:
             yield panel
+            continue
+        count = panel.inner.shape[1]
+        outer = np.concatenate([np.repeat(panel.outer, count, axis=0), panel.inner.reshape(-1, 1)], axis=1)
+        inside = Panel(np.repeat(panel.owner, count), outer, panel.inner, panel.weights.ravel(), panel.left_out.ravel())
+        yield from _walk(below, split, whole, reach, inside)
 
 
-def _nodes(
-    planes: Planes, unit: tuple[Array, ...], reach: float, start: tuple[Index, Array, Array]
-) -> Panel:
-    owner, outer, weight = start
+def _panel(planes: Planes, unit: Unit, reach: float, start: Panel, part: slice) -> Panel:
+    owner, outer = start.owner[part], start.outer[part]
     limit = np.sqrt(np.maximum(reach**2 - (outer**2).sum(axis=1), _SHORTEST))[:, None]
     slope = planes.slope[owner]
     last = slope[..., -1]
@@ -172,11 +168,10 @@ def _nodes(
     edges = np.sort(np.concatenate(ends, axis=1), axis=1)
     row, number = np.nonzero(np.diff(edges, axis=1) > _SHORTEST)
     low, high = edges[row, number, None], edges[row, number + 1, None]
-    from_low, from_high, unit_weights = unit
     # counted from the nearer end, where the integrand may be singular
-    t = np.where(from_low < 0.5, low + (high - low) * from_low, high - (high - low) * from_high)
-    w = (weight[row, None] * (high - low)) * unit_weights * normal_density(t)
-    return Panel(owner[row], outer[row], t, w)
+    t = np.where(unit.from_low < 0.5, low + (high - low) * unit.from_low, high - (high - low) * unit.from_high)
+    w = (start.weights[part][row, None] * (high - low)) * unit.weights * normal_density(t)
+    return Panel(owner[row], outer[row], t, w, start.left_out[part][row, None] + unit.left_out)
 
 
 def sign_changes(functions: Callable[[Array, Index], list[Array]], batch: int, reach: float) -> Array:
@@ -184,19 +179,13 @@ def sign_changes(functions: Callable[[Array, Index], list[Array]], batch: int, r
 
     functions(t (R, N), owner (R,)) -> list of (R, N). Returns (batch, largest number of zeros), nan where fewer.
     """
-    grid = np.linspace(-reach, reach, 512) + 1e-3
-    rows = np.arange(batch)
-    owners, lows, highs, which = [], [], [], []
-    for k, values in enumerate(functions(np.broadcast_to(grid, (batch, grid.size)), rows)):
-        sign = np.broadcast_to(_sign(values), (batch, grid.size))
-        row, i = np.nonzero(sign[:, :-1] != sign[:, 1:])
-        owners.append(row)
-        lows.append(grid[i])
-        highs.append(grid[i + 1])
-        which.append(np.full(row.shape, k))
-    owner, low, high, k = map(np.concatenate, (owners, lows, highs, which))
-    roots = _bisect(functions, owner, low, high, k)
-    place = np.array([np.count_nonzero(owner[:i] == owner[i]) for i in range(len(owner))], dtype=int)
+    grid = np.linspace(-reach, reach, _SCAN) + _SCAN_SHIFT
+    values = functions(np.broadcast_to(grid, (batch, _SCAN)), np.arange(batch))
+    sign = np.stack([np.broadcast_to(_sign(v), (batch, _SCAN)) for v in values], axis=1)
+    owner, which, i = np.nonzero(sign[..., :-1] != sign[..., 1:])
+    roots = _bisect(functions, owner, which, grid[i], grid[i + 1])
+    first = np.searchsorted(owner, np.arange(batch))
+    place = np.arange(owner.size) - first[owner]
     found = np.full((batch, int(place.max(initial=-1)) + 1), np.nan)
     found[owner, place] = roots
     return found
@@ -208,7 +197,7 @@ def _sign(values: Array) -> Array:
 
 
 def _bisect(
-    functions: Callable[[Array, Index], list[Array]], owner: Index, low: Array, high: Array, which: Index
+    functions: Callable[[Array, Index], list[Array]], owner: Index, which: Index, low: Array, high: Array
 ) -> Array:
     def chosen(t: Array) -> Array:
         values = [np.broadcast_to(v, (t.size, 1)) for v in functions(t[:, None], owner)]

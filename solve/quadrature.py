@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from solve.nodes import Array
-from solve.panels import Index, Planes, levels, sign_changes, triangular, walk
-from solve.rules import AbstractRule, GaussHermite, Integrand, Law, Panels, Sums, Trapezoid, sobol
+from solve.panels import Index, Planes, Unit, levels, sign_changes, triangular, walk
+from solve.rules import REPLICAS, AbstractRule, GaussHermite, Integrand, Law, Panels, Sums, Trapezoid, sobol
 
 __all__ = ["Accuracy", "Array", "Estimate", "Structure", "factorise", "integrate"]
 
@@ -18,7 +19,7 @@ _REACHES = (9.0, 13.0, 19.0, 28.0)
 _MAX_TENSOR_DIM = 5
 _STEEP = 4.0
 _STEP_WIDTH = 20.0
-_ROUNDING = 1e-15  # of a sum of products, relative to the sum of their absolute values
+_ROUNDING = 4e-15  # of a sum of products, relative to the sum of their absolute values
 _HOPEFUL = 1e-6  # a product rule with a smaller relative error is not tried against Sobol points
 _CUT_OFF = 0.01  # of the mass near the rim: a larger reach comes before a higher order
 _LOG_POINTS = range(9, 23)
@@ -84,7 +85,8 @@ def factorise(cov: Array) -> tuple[Array, NDArray[np.bool_]]:
         done = rows[positive]
         rest[done, pivot[positive], :] = 0.0
         rest[done, :, pivot[positive]] = 0.0
-    valid = np.isfinite(cov).all(axis=(1, 2)) & (np.abs(rest).max(axis=(1, 2)) <= 1e-10 * scale)
+    # 1e-12: a variance such as 1 - m^2 that rounding made negative is zero
+    valid = np.isfinite(cov).all(axis=(1, 2)) & (np.abs(rest).max(axis=(1, 2)) <= 1e-10 * scale + 1e-12)
     return factor, valid
 
 
@@ -103,23 +105,18 @@ def integrate(
     Laws that are not finite or not positive semidefinite give nan with error inf.
     """
     structure, accuracy = structure or Structure(), accuracy or Accuracy()
-    factor, valid = factorise(cov)
-    valid &= np.isfinite(mean).all(axis=1)
-    law = Law(mean, factor)
     shape = (integrands, mean.shape[0])
     result = Estimate(np.full(shape, np.nan), np.full(shape, np.inf))
-    for rows, rule, turned in _choose(law, np.flatnonzero(valid), structure):
-        refinement = _Refinement(integrand, integrands, turned, accuracy, result)
-        hopeless = refinement.refine(rule, rows) if rule else rows
-        if hopeless.size:
-            refinement.sample(hopeless)
-    _mark_unknown(result)
+    with np.errstate(all="ignore"):
+        factor, valid = factorise(cov)
+        known = np.flatnonzero(valid & np.isfinite(mean).all(axis=1))
+        for rows, rule, law in _choose(Law(mean, factor), known, structure):
+            refinement = _Refinement(integrand, integrands, law, accuracy, result)
+            hopeless = refinement.refine(rule, rows) if rule else rows
+            if hopeless.size:
+                refinement.sample(hopeless)
+    result.error[~np.isfinite(result.value) | np.isnan(result.error)] = np.inf
     return result
-
-
-def _mark_unknown(result: Estimate) -> None:
-    unknown = ~np.isfinite(result.value) | np.isnan(result.error)
-    result.error[unknown] = np.inf
 
 
 def _choose(law: Law, rows: Index, structure: Structure) -> list[tuple[Index, AbstractRule | None, Law]]:
@@ -130,9 +127,8 @@ def _choose(law: Law, rows: Index, structure: Structure) -> list[tuple[Index, Ab
         return [(rows, None, law)]
     kinks, steps = (_in_standard_coordinates(law, f) for f in (structure.kinks, structure.steps))
     steep = _steep(steps)
-    paneled = steep[rows].any(axis=1)
-    if kinks.slope.shape[1] or structure.curved or structure.singular:
-        paneled[:] = True
+    everywhere = bool(kinks.slope.shape[1] or structure.curved or structure.singular)
+    paneled = steep[rows].any(axis=1) | np.full(rows.shape, everywhere)
     smooth, split = rows[~paneled], rows[paneled]
     groups: list[tuple[Index, AbstractRule | None, Law]] = []
     if smooth.size:
@@ -158,12 +154,11 @@ def _in_standard_coordinates(law: Law, forms: Array | None) -> Planes:
 def _steep(steps: Planes) -> NDArray[np.bool_]:
     """Steps that are too sharp for equally spaced nodes, and within reach."""
     size = np.linalg.norm(steps.slope, axis=2)
-    return (size > _STEEP) & (np.abs(steps.offset) < size * _REACHES[-1] + _STEP_WIDTH)
+    steep: NDArray[np.bool_] = (size > _STEEP) & (np.abs(steps.offset) < size * _REACHES[-1] + _STEP_WIDTH)
+    return steep
 
 
-def _panels(
-    law: Law, structure: Structure, kinks: Planes, steps: Planes, rows: Index
-) -> tuple[AbstractRule, Law]:
+def _panels(law: Law, structure: Structure, kinks: Planes, steps: Planes, rows: Index) -> tuple[AbstractRule, Law]:
     slope = np.concatenate([kinks.slope, steps.slope], axis=1)
     directions, n, batch = slope.shape[1], law.dim, slope.shape[0]
     rotation = np.broadcast_to(np.eye(n), (batch, n, n)).copy()
@@ -200,8 +195,8 @@ class _Splitting:
 
     def count(self, rows: Index) -> float:
         """Panels for each batch point; a coordinate without planes counts as two."""
-        one, two = np.full(1, 0.5), np.array([0.25, 0.75])
-        found = walk(self.levels(rows, _REACHES[0]), (one, one, one), (two, two[::-1], one), _REACHES[0])
+        one, two = (Unit(u, u[::-1], u, u) for u in (np.full(1, 0.5), np.array([0.25, 0.75])))
+        found = walk(self.levels(rows, _REACHES[0]), one, two, _REACHES[0])
         return sum(p.inner.size for p in found) / len(rows)
 
     def _curved(self, rows: Index) -> Callable[[Array, Index], list[Array]]:
@@ -233,8 +228,8 @@ class _Refinement:
         if self.law.dim < 3:
             return rows[:0]
         error, size = self.result.error[:, rows], np.abs(self.result.value[:, rows])
-        rough = error > np.maximum(self._allowed(size), _HOPEFUL * size.max(axis=0))
-        return rows[(rough & np.isfinite(size)).any(axis=0)]
+        rough = (error > np.maximum(self._allowed(size), _HOPEFUL * size.max(axis=0))) & np.isfinite(size)
+        return rows[np.any(rough, axis=0)]
 
     def _allowed(self, value: Array) -> Array:
         return np.maximum(self.accuracy.atol, self.accuracy.rtol * np.abs(value))
@@ -253,13 +248,14 @@ class _Refinement:
             if order == orders[0] and not rule.exact:
                 change = np.maximum(now.mass, np.inf if len(orders) > 1 else 0.0)
             noise = _ROUNDING * now.mass
-            self.result.value[:, rows] = now.value
-            self.result.error[:, rows] = _slow(change, previous) + now.rim + noise + now.inherited
             allowed = np.maximum(self._allowed(now.value), np.maximum(10 * noise, now.inherited))
             known = np.isfinite(now.value)
+            reached = np.all((change <= np.maximum(allowed, now.rim)) | ~known, axis=0)
+            slow = change if order == orders[0] else _unsettled(change, previous, now.mass, reached)
+            self.result.value[:, rows] = now.value
+            self.result.error[:, rows] = slow + now.rim + noise + now.inherited
             cut = ((now.rim > allowed) & known).any(axis=0)
-            settled = ((change <= allowed) | ~known).all(axis=0) | (order == orders[-1])
-            settled |= cut & (now.rim > _CUT_OFF * now.mass).any(axis=0)
+            settled = reached | (order == orders[-1]) | (cut & (now.rim > _CUT_OFF * now.mass).any(axis=0))
             beyond.append(rows[settled & cut])
             rows, before, previous = rows[~settled], now.value[:, ~settled], change[:, ~settled]
             if not rows.size:
@@ -268,20 +264,27 @@ class _Refinement:
 
     def sample(self, rows: Index) -> None:
         """Sobol points for the batch points `rows`, more until the error is met; keeps the better result."""
+        value, error = (np.full((self.integrands, len(rows)), v) for v in (np.nan, np.inf))
         for log_points in _LOG_POINTS:
-            if 2**log_points * 16 > self.accuracy.max_points:
+            if 2**log_points * REPLICAS > self.accuracy.max_points:
                 break
             sums, scatter = sobol(self.integrand, self.integrands, self.law, rows, log_points)
-            error = scatter + _ROUNDING * sums.mass + sums.inherited
-            better = ~(error >= self.result.error[:, rows]) 
-            self.result.value[:, rows] = np.where(better, sums.value, self.result.value[:, rows])
-            self.result.error[:, rows] = np.where(better, error, self.result.error[:, rows])
-            if (error <= self._allowed(sums.value)).all():
+            value, error = sums.value, scatter + _ROUNDING * sums.mass + sums.inherited
+            if (error <= self._allowed(value)).all():
                 break
+        better = error < self.result.error[:, rows]
+        self.result.value[:, rows] = np.where(better, value, self.result.value[:, rows])
+        self.result.error[:, rows] = np.where(better, error, self.result.error[:, rows])
 
 
-def _slow(change: Array, previous: Array) -> Array:
-    """The error after a change: up to ten times larger where the changes fall slowly."""
-    ratio = np.divide(change, previous, out=np.zeros_like(change), where=previous > 0)
-    ratio = np.where(np.isfinite(previous), np.clip(ratio, 0.0, 10 / 11), 0.0)
-    return change * np.maximum(1.0, ratio / (1 - ratio))
+def _unsettled(change: Array, previous: Array, mass: Array, reached: NDArray[Any]) -> Array:
+    """The error after two successive changes, where they have not become small enough to trust the last.
+
+    Up to ten times the last where they fall slowly; and two orders may agree by chance: the least that is
+    believed after a change p of a mass M is M (p/M)^(3/2), as if it came from exponential convergence.
+    """
+    ratio = np.where(np.isfinite(previous), np.clip(change / previous, 0.0, 10 / 11), 0.0)
+    slow = change * np.maximum(1.0, np.nan_to_num(ratio / (1 - ratio)))
+    least = np.where(np.isfinite(previous), mass * np.minimum(previous / mass, 1.0) ** 1.5, 0.0)
+    unsettled: Array = np.where(reached, change, np.fmax(slow, least))
+    return unsettled

@@ -107,9 +107,7 @@ def _root(z: Rectangle, exponent: float) -> Rectangle:
     real = z.height == 0
     ends = _wide(np.maximum(z.low, 0) ** exponent, np.maximum(z.high, 0) ** exponent, z.height)
     logarithm = _log(z)
-    general = _exp(
-        Rectangle(exponent * logarithm.low, exponent * logarithm.high, exponent * logarithm.height * WIDER)
-    )
+    general = _exp(Rectangle(exponent * logarithm.low, exponent * logarithm.high, exponent * logarithm.height * WIDER))
     return _choose(real, ends, general)
 
 
@@ -150,9 +148,7 @@ def _tanh(z: Rectangle) -> Rectangle:
     bent = [np.sinh(2 * e) / np.maximum(np.cosh(2 * e) + cosine, _TINY) for e in (low, high)]
     gap = np.cosh(2 * x) + cosine
     gap = np.where(gap > 1e-9, gap, np.nan)
-    steady = _wide(
-        np.where(low < 0, bent[0], np.tanh(low)), np.where(high > 0, bent[1], np.tanh(high)), sine / gap
-    )
+    steady = _wide(np.where(low < 0, bent[0], np.tanh(low)), np.where(high > 0, bent[1], np.tanh(high)), sine / gap)
     size = np.where(z.height < np.pi / 2, np.sqrt((np.cosh(2 * x) - cosine) / gap), 1 / np.tanh(x))
     return _choose(z.height <= np.pi / 4, steady, _wide(-size, size, size))
 

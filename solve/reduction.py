@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import sympy as sp
 
@@ -13,6 +14,7 @@ from solve.kinks import Affine, affine, normal
 
 __all__ = ["reduce_expectations"]
 
+Direction: TypeAlias = tuple[sp.Expr, ...]
 _MAX_TERMS = 400
 
 
@@ -81,15 +83,16 @@ def _conditional(f: sp.Expr, variables: Sequence[sp.Symbol], law: Gaussian, form
 
 
 def _sum(e: Expectation) -> sp.Expr | None:
-    """Terms apart that read different variables, or whose coefficients alone depend on parameters."""
-    groups: dict[tuple[frozenset[sp.Symbol], sp.Expr], list[sp.Expr]] = {}
+    """Terms apart that need fewer dimensions, or whose coefficients alone depend on parameters."""
+    groups: dict[tuple[frozenset[Direction] | None, sp.Expr], list[sp.Expr]] = {}
     constant_law = not e.measure.free_symbols
     for term in sp.Add.make_args(e.integrand):
-        used = frozenset(term.free_symbols & set(e.variables))
         coefficient, rest = term.as_independent(*e.variables, as_Add=False)
-        if not constant_law or coefficient.is_number or not rest.free_symbols <= used:
+        if not constant_law or coefficient.is_number or not rest.free_symbols <= set(e.variables):
             coefficient, rest = sp.S.One, term
-        groups.setdefault((used, coefficient), []).append(rest)
+        directions = _directions(term, e.variables)
+        few = directions if len(directions) < len(e.variables) else None
+        groups.setdefault((few, coefficient), []).append(rest)
     if len(groups) == 1:
         return None
     return sp.Add(*(c * Expectation(sp.Add(*terms), e.variables, e.measure) for (_, c), terms in groups.items()))
@@ -130,9 +133,7 @@ def _expanded(e: Expectation) -> sp.Expr | None:
     expanded = sp.expand_mul(sp.expand_multinomial(e.integrand, deep=False), deep=False)
     terms = sp.Add.make_args(expanded)
     needed = max(
-        sum(any(f.has_free(v) for f in group) for v in e.variables)
-        for term in terms
-        for group in _independent_groups(term, e)
+        len(_directions(sp.Mul(*group), e.variables)) for term in terms for group in _independent_groups(term, e)
     )
     if len(terms) < 2 or needed >= len(e.variables):
         return None
@@ -150,10 +151,17 @@ def _terms(expr: sp.Expr) -> float:
     return count
 
 
+def _directions(expr: sp.Expr, variables: Sequence[sp.Symbol]) -> frozenset[Direction]:
+    """The directions of the affine forms that `expr` is a function of."""
+    names: dict[Direction, sp.Symbol] = {}
+    _in_forms(expr, tuple(variables), names)
+    return frozenset(names)
+
+
 def _fewer_forms(e: Expectation) -> sp.Expr | None:
     """E f(a_1.x, .., a_k.x) over R^n with k < n, as an expectation over R^k."""
     variables = tuple(e.variables)
-    names: dict[tuple[sp.Expr, ...], sp.Symbol] = {}
+    names: dict[Direction, sp.Symbol] = {}
     integrand = _in_forms(e.integrand, variables, names)
     if len(names) >= len(variables):
         return None
@@ -162,9 +170,7 @@ def _fewer_forms(e: Expectation) -> sp.Expr | None:
     return Expectation(integrand, list(names.values()), law)
 
 
-def _in_forms(
-    expr: sp.Expr, variables: tuple[sp.Symbol, ...], names: dict[tuple[sp.Expr, ...], sp.Symbol]
-) -> sp.Expr:
+def _in_forms(expr: sp.Expr, variables: tuple[sp.Symbol, ...], names: dict[Direction, sp.Symbol]) -> sp.Expr:
     """`expr` with its affine parts written in new symbols, one for each direction."""
     if not expr.has_free(*variables):
         return expr

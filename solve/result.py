@@ -58,7 +58,8 @@ class Prediction:
     axis: the times or the iteration numbers. residual: the largest |F(x) - x| of the blocks solved; for a flow
     0. error: the largest of `errors`, the estimated absolute errors of each unknown (quadrature, solver and the
     effect of the errors of what it reads). statuses: one per unknown; an unknown that reads one that did not
-    converge has its status. notes: what a reader must know (a start that is a fixed point, say).
+    converge has its status. unstable: the unknowns solved for at a fixed point that their own undamped or damped
+    iteration leaves, so that there is another. notes: what a reader must know (a start that is a fixed point, say).
     """
 
     values: Mapping[sp.Symbol, Array]
@@ -69,6 +70,7 @@ class Prediction:
     evaluations: int
     errors: Mapping[sp.Symbol, Array] = field(default_factory=dict)
     statuses: Mapping[sp.Symbol, Status] = field(default_factory=dict)
+    unstable: frozenset[sp.Symbol] = frozenset()
     notes: tuple[str, ...] = ()
 
     def __getitem__(self, unknown: sp.Symbol) -> Array:

@@ -7,17 +7,17 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from solve.nodes import Array, gauss_hermite, legendre, sobol_normal, tanh_sinh, trapezoid
-from solve.panels import CHUNK, Index, Planes, walk
+from solve.panels import CHUNK, Index, Planes, Unit, walk
 
-__all__ = ["AbstractRule", "GaussHermite", "Integrand", "Law", "Panels", "Sums", "Trapezoid", "sobol"]
+__all__ = ["REPLICAS", "AbstractRule", "GaussHermite", "Integrand", "Law", "Panels", "Sums", "Trapezoid", "sobol"]
 
-_REPLICAS = 16
+REPLICAS = 16
 _STUDENT = 3.0  # 99 per cent of Student's t with 15 degrees of freedom
 _CENTRE = 9.0
 _BALL = (1.0, 1.0, 0.785, 0.524, 0.308, 0.164)  # volume of a ball over that of its cube
@@ -42,13 +42,14 @@ class Law:
 
     @property
     def dim(self) -> int:
-        return self.mean.shape[1]
+        """n."""
+        return int(self.mean.shape[1])
 
     @functools.cached_property
     def reads(self) -> tuple[tuple[int, ...], ...]:
         """For each x_i the t_j that it depends on, for any batch point."""
-        used = self.factor.any(axis=0)
-        return tuple(tuple(np.flatnonzero(row)) for row in used)
+        n = self.dim
+        return tuple(tuple(j for j in range(n) if self.factor[:, i, j].any()) for i in range(n))
 
     def turned(self, rotation: Array) -> Law:
         """The same laws in rotated coordinates: t_old = rotation t_new."""
@@ -84,28 +85,38 @@ class Sums:
         found: Sequence[tuple[Array, Array | None]],
         owner: Index,
         weights: Array,
-        rim: NDArray[np.bool_] | None = None,
-        ends: float = 0.0,
+        rim: NDArray[Any] | None = None,
+        left_out: Array | None = None,
     ) -> None:
         """Add rows of nodes; weights and rim: (rows, nodes) or (1, nodes).
 
-        The terms at the ends of the rows, times `ends`, count as error: what is left out beyond them.
+        left_out: (rows, nodes), the share of each term that counts as error.
         """
+        if not len(owner):
+            return
         terms = np.empty((len(found), len(owner), weights.shape[1]))
         for k, (f, _) in enumerate(found):
             np.multiply(f, weights, out=terms[k])
-        place = slice(None), owner
-        np.add.at(self.value, place, terms.sum(axis=2))
+        _gather(self.value, owner, terms.sum(axis=2))
         np.abs(terms, out=terms)
-        np.add.at(self.mass, place, terms.sum(axis=2))
+        _gather(self.mass, owner, terms.sum(axis=2))
         if rim is not None:
-            np.add.at(self.rim, place, np.where(rim, terms, 0.0).sum(axis=2))
-        if ends:
-            np.add.at(self.inherited, place, ends * (terms[:, :, 0] + terms[:, :, -1]))
+            _gather(self.rim, owner, np.where(rim, terms, 0.0).sum(axis=2))
+        if left_out is not None:
+            _gather(self.inherited, owner, (terms * left_out).sum(axis=2))
         for k, (_, error) in enumerate(found):
             if error is not None:
                 total = np.broadcast_to(error * weights, terms.shape[1:]).sum(axis=1)
-                np.add.at(self.inherited[k], owner, total)
+                _gather(self.inherited[k : k + 1], owner, total[None])
+
+
+def _gather(total: Array, owner: Index, rows: Array) -> None:
+    """Add rows (integrands, R) to total (integrands, B) at the batch points `owner` (R,), which are sorted."""
+    first = owner[0]
+    place = owner - first
+    for k, values in enumerate(rows):
+        found = np.bincount(place, values)
+        total[k, first : first + found.size] += found
 
 
 class AbstractRule(abc.ABC):
@@ -177,9 +188,12 @@ def _sum_product(
             many, owner = len(local), np.repeat(local, count)
             coordinates = [np.tile(p, many)[:, None] for p in points[:, part]]
             x = law.points([*coordinates, inner[None, :]], rows[owner])
-            tiled = (np.tile(a, (many, 1)) if count > 1 and many > 1 else a for a in (weights, rim) if a is not None)
-            sums.add(f(x, rows[owner]), owner, *tiled)
+            sums.add(f(x, rows[owner]), owner, _tiled(weights, many), rim if rim is None else _tiled(rim, many))
     return sums
+
+
+def _tiled(a: NDArray[Any], times: int) -> NDArray[Any]:
+    return a if times == 1 or len(a) == 1 else np.tile(a, (times, 1))
 
 
 @dataclass(frozen=True)
@@ -206,12 +220,14 @@ class Trapezoid(AbstractRule):
     first: tuple[int, ...] = (0, 64, 48, 32, 24, 16)
 
     def orders(self, dim: int, max_points: int) -> tuple[int, ...]:
-        """Nodes across the centre, in each coordinate."""
-        return _growing(self.first[dim], dim, max_points / _BALL[dim])
+        """Nodes across the centre, in each coordinate: alternately odd and even."""
+        even = _growing(self.first[dim], dim, max_points / _BALL[dim])
+        return tuple(n - 1 + k % 2 for k, n in enumerate(even))
 
     def sums(self, f: Integrand, integrands: int, law: Law, rows: Index, order: int, reach: float) -> Sums:
         """Sums over the nodes of the product rule in a ball."""
-        n = 2 * round(order * reach / _CENTRE / 2)
+        odd = order % 2
+        n = odd + 2 * round((order * reach / _CENTRE - odd) / 2)
         return _sum_product(f, integrands, law, rows, trapezoid, (n, reach), reach)
 
 
@@ -225,33 +241,44 @@ class Panels(AbstractRule):
     planes: Callable[[Index, float], tuple[Planes, ...]]
     panels: float
     singular: bool = False
-    first: int = 24
+    first: tuple[int, ...] = (0, 24, 24, 20, 14, 10)
 
     def orders(self, dim: int, max_points: int) -> tuple[int, ...]:
         """Nodes in each panel."""
-        return _growing(40 if self.singular else self.first, dim, max_points / self.panels)
+        return _growing(self.first[dim] + (16 if self.singular else 0), dim, max_points / self.panels)
 
     def sums(self, f: Integrand, integrands: int, law: Law, rows: Index, order: int, reach: float) -> Sums:
         """Sums over all panels."""
-        split = (tanh_sinh if self.singular else legendre)(order)
-        # f grows towards a singular end slower than 1/distance^(3/4)
-        ends = 4 * split[0][0] / split[2][0] if self.singular else 0.0
-        u = (np.arange(2 * order) + 0.5) / (2 * order)
-        whole = u, u[::-1], np.full(u.size, 1 / u.size)
+        split = _singular_unit(order) if self.singular else _unit(*legendre(order))
+        u = (np.arange(2 * order, dtype=np.float64) + 0.5) / (2 * order)
+        whole = _unit(u, u[::-1], np.full(u.size, 1 / u.size))
         sums = Sums.zeros(integrands, len(rows))
         for panel in walk(self.planes(rows, reach), split, whole, reach):
             t = [*(panel.outer[:, j, None] for j in range(law.dim - 1)), panel.inner]
             rim = functools.reduce(np.add, (s * s for s in t)) > (reach - 1) ** 2
             owner = rows[panel.owner]
-            sums.add(f(law.points(t, owner), owner), panel.owner, panel.weights, rim, ends)
+            left_out = panel.left_out if self.singular else None
+            sums.add(f(law.points(t, owner), owner), panel.owner, panel.weights, rim, left_out)
         return sums
+
+
+def _unit(from_low: Array, from_high: Array, weights: Array) -> Unit:
+    return Unit(from_low, from_high, weights, np.zeros(weights.size))
+
+
+def _singular_unit(order: int) -> Unit:
+    """The end nodes also stand for what is beyond them, if f grows slower than 1/distance^(3/4) there."""
+    from_low, from_high, weights = tanh_sinh(order)
+    left_out = np.zeros(order)
+    left_out[[0, -1]] = 4 * from_low[0] / weights[0]
+    return Unit(from_low, from_high, weights, left_out)
 
 
 def sobol(f: Integrand, integrands: int, law: Law, rows: Index, log_points: int) -> tuple[Sums, Array]:
     """Sums over 16 independently scrambled Sobol sequences, and the error from their scatter."""
     weights = np.full((1, CHUNK), 0.5**log_points)
     replicas = []
-    for r in range(_REPLICAS):
+    for r in range(REPLICAS):
         sums = Sums.zeros(integrands, len(rows))
         for t in sobol_normal(law.dim, log_points, r, CHUNK):
             step = max(1, CHUNK // t.shape[1])
@@ -263,5 +290,5 @@ def sobol(f: Integrand, integrands: int, law: Law, rows: Index, log_points: int)
     value, mass, inherited = (
         np.mean([getattr(s, name) for s in replicas], axis=0) for name in ("value", "mass", "inherited")
     )
-    error = _STUDENT * np.std([s.value for s in replicas], axis=0, ddof=1) / math.sqrt(_REPLICAS)
+    error = _STUDENT * np.std([s.value for s in replicas], axis=0, ddof=1) / math.sqrt(REPLICAS)
     return Sums(value, mass, np.zeros_like(value), inherited), error

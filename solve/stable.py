@@ -161,9 +161,11 @@ def _product(expr: sp.Expr) -> sp.Expr:
             tails.append((base, power))
         elif not a.is_Number:
             others.append(a)
-    if len(tails) != 1 or not exponents:
+    divisors = [t for t in tails if t[1].is_negative] or tails
+    if len(divisors) != 1 or not exponents:
         return expr
-    base, power = tails[0]
+    base, power = divisors[0]
+    others += [b**p for b, p in tails if b is not base]
     b = base.args[0] if isinstance(base, Phi) else _gauss_argument(base)
     scale = 1 if isinstance(base, Phi) else 2**power
     tilted = tilted_normal_distribution(sp.Add(*exponents) / power, b) ** power

@@ -85,6 +85,7 @@ def _classified(
     growth = np.abs(eigenvalues) - 1 if multiplier else eigenvalues.real
     if tangent or np.any(np.abs(growth) <= _MARGINAL * scale):
         stability = Stability.marginal
+        tangent = tangent or _keeps_its_sign(g, x, region)
     elif np.all(growth < 0):
         stability = Stability.stable
     else:
@@ -93,6 +94,15 @@ def _classified(
     distance = np.sqrt(_TOUCH) * region.diameter if tangent else np.max(np.abs(solve_linear(slope, residual)))
     error = float(distance + 4 * _EPS * np.max(np.abs(x)))
     return FixedPoint(x, stability, eigenvalues, float(np.max(np.abs(residual))), error, tangent)
+
+
+def _keeps_its_sign(g: Field, x: Array, region: AbstractRegion) -> bool:
+    """For n = 1: whether g has the same sign on both sides of its zero x."""
+    beside = x[:, None] + 1e-4 * region.diameter * np.array([[-1.0, 1.0]])
+    if x.size > 1 or not region.contains(beside).all():
+        return False
+    left, right = np.sign(g(beside)[0])
+    return bool(left == right)
 
 
 def _slope(g: Field, x: Array, region: AbstractRegion) -> Array:
@@ -222,7 +232,7 @@ def _merged(g: Field, region: AbstractRegion, x: Array, length: Array) -> list[A
         reach = max(_MERGE * region.diameter, 10 * float(last))
         if all(np.max(np.abs(point - k)) > reach for k in kept):
             kept.append(point)
-    return sorted(kept, key=lambda k: tuple(np.round(k, 9)))
+    return sorted(kept, key=lambda k: [round(float(c), 9) for c in k])
 
 
 def _snapped(g: Field, region: AbstractRegion, x: Array) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 import sympy as sp
@@ -12,13 +13,17 @@ from flint import arb
 
 from derive.functions import Phi, expand_hermite, without_kinks_hidden
 
-__all__ = ["Arithmetic", "NotEnclosed", "Program", "compile_program", "plain"]
+__all__ = ["Arithmetic", "NotAffordable", "NotEnclosed", "Program", "compile_program", "plain"]
 
 V = TypeVar("V")
 
 
 class NotEnclosed(ArithmeticError):
     """No rigorous enclosure was found; the message says why."""
+
+
+class NotAffordable(NotEnclosed):
+    """The enclosure takes more work than is allowed: more precision will not help."""
 
 
 class Arithmetic(abc.ABC, Generic[V]):
@@ -77,6 +82,7 @@ def _run_step(step: _Step, operands: list[V], arithmetic: Arithmetic[V]) -> V:
     return arithmetic.apply(step.function, operands)
 
 
+@lru_cache(maxsize=4096)
 def plain(expr: sp.Expr) -> sp.Expr:
     """`expr` in +, *, powers, exp, log, sin, cos, tanh, Phi, LogCosh, SoftmaxEntry and Heaviside alone."""
     expr = expand_hermite(expr).replace(sp.erfc, lambda x: 2 * Phi(-sp.sqrt(2) * x))
@@ -133,11 +139,10 @@ class _Compiler:
         return n + (0, len(self.variables), len(self.variables) + len(self.constants))[kind]
 
 
-def compile_program(expr: sp.Expr, variables: Sequence[sp.Symbol]) -> Program:
+@lru_cache(maxsize=1024)
+def compile_program(expr: sp.Expr, variables: tuple[sp.Symbol, ...]) -> Program:
     """The program of `expr`, equal subexpressions once; what is free of `variables` becomes a constant."""
-    compiler = _Compiler(tuple(variables))
+    compiler = _Compiler(variables)
     last = compiler._pack(compiler.read(expr))
-    steps = tuple(
-        _Step(s.function, tuple(compiler.place(o) for o in s.operands), s.exponent) for s in compiler.steps
-    )
-    return Program(tuple(variables), tuple(compiler.constants), steps, compiler.place(last))
+    steps = tuple(_Step(s.function, tuple(compiler.place(o) for o in s.operands), s.exponent) for s in compiler.steps)
+    return Program(variables, tuple(compiler.constants), steps, compiler.place(last))

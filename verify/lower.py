@@ -10,18 +10,16 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import sympy as sp
 import torch
 from torch import Tensor
 
-from derive.functions import He, LogCosh, Phi, SoftmaxEntry, relu, sigmoid, softplus
+from derive.functions import He, Phi, SoftmaxEntry, sigmoid
+from verify.operations import ELEMENTWISE, Operation, gate, nary, next_orthonormal, power, stable_softplus
 
 __all__ = ["Lowered", "Step", "lower"]
-
-Operation: TypeAlias = Callable[..., Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +46,11 @@ class Lowered:
     def __call__(self, values: Sequence[Tensor]) -> Tensor:
         """The expressions at `values`, stacked along the first axis."""
         if len(values) != len(self.arguments):
-            raise ValueError(
-                f"The program needs a value for each of {self.arguments}, got {len(values)} values."
-            )
+            raise ValueError(f"The program needs a value for each of {self.arguments}, got {len(values)} values.")
         slots = [v.to(torch.float64) for v in values]
         for step in self.steps:
             slots.append(step.operation(*[slots[i] for i in step.inputs]))
-        batch = np.broadcast_shapes(*(v.shape for v in values))
+        batch = np.broadcast_shapes(*{v.shape for v in values})
         device = values[0].device if values else torch.device("cpu")
         return torch.stack([slots[i].to(device).expand(batch) for i in self.outputs])
 
@@ -125,13 +121,13 @@ class _Scope:
             if value is not None:
                 return self.tape.constant(torch.tensor(value, dtype=torch.float64))
         for kind in type(expr).__mro__:
-            if kind in _ELEMENTWISE:
-                return self.tape.add(_ELEMENTWISE[kind], *(self.slot(a) for a in expr.args))
+            if kind in ELEMENTWISE:
+                return self.tape.add(ELEMENTWISE[kind], *(self.slot(a) for a in expr.args))
             if kind in _RULES:
                 return _RULES[kind](self, expr)
         raise NotImplementedError(
             f"No torch rule for {type(expr).__name__} in {expr}. Evaluate it first, or write it by "
-            f"{', '.join(sorted(k.__name__ for k in (*_ELEMENTWISE, *_RULES)))}."
+            f"{', '.join(sorted(k.__name__ for k in (*ELEMENTWISE, *_RULES)))}."
         )
 
 
@@ -145,67 +141,6 @@ def _constant(expr: sp.Expr) -> float | None:
     elif value.is_number and not value.has(sp.S.NaN, sp.S.Infinity, sp.S.ComplexInfinity, sp.I):
         return None
     raise ValueError(f"lower: the constant {expr} is not a finite real number in double precision.")
-
-
-# ---------------------------------------------------------------- operations
-
-
-def _sign(x: Tensor) -> Tensor:
-    # torch.sign(nan) is 0, which would hide it
-    return torch.where(torch.isnan(x), x, torch.sign(x))
-
-
-def _step(x: Tensor) -> Tensor:
-    return 0.5 + 0.5 * _sign(x)  # 1/2 at 0; torch.heaviside has no gradient
-
-
-def _softplus(x: Tensor) -> Tensor:
-    return torch.logaddexp(x, torch.zeros_like(x))  # torch's own softplus is x beyond a threshold
-
-
-def _normal_cdf(x: Tensor) -> Tensor:
-    return 0.5 * torch.erfc(x * -math.sqrt(0.5))  # torch.special.ndtr cuts the lower tail to 0
-
-
-def _nary(pair: Callable[[Tensor, Tensor], Tensor]) -> Operation:
-    return lambda *xs: functools.reduce(pair, xs)
-
-
-def _power(exponent: float, x: Tensor) -> Tensor:
-    return torch.pow(x, exponent)
-
-
-def _gate(mask: Tensor, x: Tensor) -> Tensor:
-    """X itself, but outside the mask nothing flows back, not even the nan of a branch that is not taken."""
-    return torch.where(mask, x, x.detach())
-
-
-_ELEMENTWISE: Mapping[type, Operation] = {
-    sp.exp: torch.exp,
-    sp.sin: torch.sin,
-    sp.cos: torch.cos,
-    sp.tanh: torch.tanh,
-    sp.erf: torch.erf,
-    sp.Abs: torch.abs,
-    sp.sign: _sign,
-    sp.Heaviside: lambda x, *at_zero: _step(x),
-    sp.Max: _nary(torch.maximum),
-    sp.Min: _nary(torch.minimum),
-    relu: torch.relu,
-    sigmoid: torch.sigmoid,
-    softplus: _softplus,
-    LogCosh: lambda x: torch.logaddexp(x, -x),
-    Phi: _normal_cdf,
-    sp.StrictLessThan: torch.lt,
-    sp.LessThan: torch.le,
-    sp.StrictGreaterThan: torch.gt,
-    sp.GreaterThan: torch.ge,
-    sp.Equality: torch.eq,
-    sp.Unequality: torch.ne,
-    sp.And: _nary(torch.logical_and),
-    sp.Or: _nary(torch.logical_or),
-    sp.Not: torch.logical_not,
-}
 
 
 # ---------------------------------------------------------------- rules
@@ -251,7 +186,7 @@ def _pow(scope: _Scope, expr: sp.Pow) -> int:
     if exponent == -sp.S.Half:
         return scope.tape.add(torch.reciprocal, scope.slot(sp.sqrt(expr.base)))
     if exponent.is_Rational:
-        return scope.tape.add(functools.partial(_power, float(exponent)), base)
+        return scope.tape.add(functools.partial(power, float(exponent)), base)
     return scope.tape.add(torch.pow, base, scope.slot(exponent))
 
 
@@ -262,7 +197,7 @@ def _log(scope: _Scope, expr: sp.log) -> int:
         case Phi(args=(t,)):
             return scope.tape.add(torch.special.log_ndtr, scope.slot(t))
         case sigmoid(args=(t,)):
-            return scope.tape.add(lambda v: -_softplus(-v), scope.slot(t))
+            return scope.tape.add(lambda v: -stable_softplus(-v), scope.slot(t))
         case SoftmaxEntry():
             return scope.tape.add(torch.sub, scope.slot(x.args[0]), _log_sum_exp(scope, x.args))
     exponents = _exponents(x) if isinstance(x, sp.Add) else None
@@ -284,7 +219,7 @@ def _exponents(total: sp.Add) -> tuple[sp.Expr, ...] | None:
 def _log_sum_exp(scope: _Scope, exponents: Sequence[sp.Expr]) -> int:
     ordered = tuple(sorted(exponents, key=sp.default_sort_key))
     slots = [scope.slot(u) for u in ordered]
-    return scope.once((_log_sum_exp, ordered), _nary(torch.logaddexp), *slots)
+    return scope.once((_log_sum_exp, ordered), nary(torch.logaddexp), *slots)
 
 
 def _softmax_entry(scope: _Scope, expr: SoftmaxEntry) -> int:
@@ -294,20 +229,16 @@ def _softmax_entry(scope: _Scope, expr: SoftmaxEntry) -> int:
 
 
 def _hermite(scope: _Scope, expr: He) -> int:
-    """He_n = sqrt(n!) h_n,   sqrt(k+1) h_{k+1} = x h_k - sqrt(k) h_{k-1}: the h_k stay of moderate size."""
+    """He_n = sqrt(n!) h_n by the recurrence of the orthonormal h_k, which stay of moderate size."""
     n, x = int(expr.args[0]), expr.args[1]
     scale = math.prod(math.sqrt(k) for k in range(1, n + 1))
     if not math.isfinite(scale):
         raise ValueError(f"lower: He({n}, x) has coefficients beyond double precision; keep n below 300.")
     before, h = scope.slot(sp.S.One), scope.slot(x)
     for k in range(1, n):
-        following = functools.partial(_next_orthonormal, k)
+        following = functools.partial(next_orthonormal, k)
         before, h = h, scope.once((He, k + 1, x), following, h, before, scope.slot(x))
     return scope.tape.add(lambda h: h * scale, h)
-
-
-def _next_orthonormal(k: int, h: Tensor, before: Tensor, x: Tensor) -> Tensor:
-    return (x * h - math.sqrt(k) * before) * (1 / math.sqrt(k + 1))
 
 
 def _piecewise(scope: _Scope, expr: sp.Piecewise) -> int:
@@ -318,7 +249,7 @@ def _piecewise(scope: _Scope, expr: sp.Piecewise) -> int:
     for branch, condition in expr.args:
         holds = scope.slot(condition)
         mask = tape.add(torch.logical_and, free, holds)
-        gated = {s: tape.add(_gate, mask, scope.slot(s)) for s in branch.free_symbols}
+        gated = {s: tape.add(gate, mask, scope.slot(s)) for s in branch.free_symbols}
         branches.append((mask, _Scope(tape, dict(gated)).slot(branch)))
         free = tape.add(lambda a, b: a & ~b, free, holds)
     result = tape.constant(torch.tensor(math.nan, dtype=torch.float64))

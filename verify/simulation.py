@@ -20,21 +20,24 @@ __all__ = [
     "AbstractSimulation",
     "Ensemble",
     "Observation",
+    "checked_values",
     "default_device",
     "fill_normal",
     "normal",
-    "checked_values",
     "replicate",
     "row_sums",
     "stream",
+    "tree_sums",
 ]
 
 Array: TypeAlias = NDArray[np.float64]
 Values: TypeAlias = Mapping[sp.Symbol, float]
 
 LANES = 16
-"""Batches are padded to a multiple of this many float64, two of the widest vector registers: no replica falls
-to the scalar tail of a vector loop, whose exp or sigmoid differs from the vector one in the last bit."""
+"""Batches are padded to a multiple of this many float64, two of the widest vector registers: no replica falls to
+the scalar tail of a vector loop, whose exp or sigmoid differs from the vector one in the last bit."""
+
+_SERIAL = 1024  # replicas at most in a batch on the CPU: torch leaves so few numbers to one thread
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,12 +90,14 @@ def replicate(
 ) -> Ensemble:
     """Run `simulation` at `size` once for each seed, `batch` replicas at a time.
 
-    Neither `batch` nor the other seeds change a replica, in any bit; another kind of device does.
+    Neither `batch` nor the other seeds change a replica, in any bit; another kind of device does. A batch on the
+    CPU holds 1024 replicas at most.
     Raises `ValueError` for a repeated seed, a seed outside 0..2**32-1, or a size or batch below 1.
     """
     seeds = tuple(int(s) for s in seeds)
     _check(size, seeds, batch)
     device = default_device() if device is None else device
+    batch = min(batch, _SERIAL) if device.type == "cpu" else batch
     generators = [stream(simulation, size, seed, device) for seed in seeds]
     parts = [simulation.run(parameters, size, generators[i : i + batch]) for i in range(0, len(seeds), batch)]
     observed = {q: np.concatenate([p.observed[q] for p in parts]) for q in parts[0].observed}
@@ -107,9 +112,7 @@ def _check(size: int, seeds: tuple[int, ...], batch: int) -> None:
     if len(set(seeds)) < len(seeds):
         raise ValueError("replicate: a seed is given twice, and equal seeds give equal replicas.")
     if min(seeds) < 0 or max(seeds) >= 2**32:
-        raise ValueError(
-            f"replicate: seeds are integers from 0 to 2**32 - 1, got {min(seeds)}..{max(seeds)}."
-        )
+        raise ValueError(f"replicate: seeds are integers from 0 to 2**32 - 1, got {min(seeds)}..{max(seeds)}.")
 
 
 def default_device() -> torch.device:
@@ -147,9 +150,12 @@ def row_sums(x: Tensor) -> Tensor:
     """Sums over the last axis, each bitwise independent of the number of rows."""
     if x.device.type == "cpu":
         return x.sum(-1)  # one row after the other, each in the same order
-    x = (
-        x.clone()
-    )  # a reduction kernel would choose its order by the number of rows: halve elementwise instead
+    return tree_sums(x)  # a reduction kernel would choose its order by the number of rows
+
+
+def tree_sums(x: Tensor) -> Tensor:
+    """Sums over the last axis by halves, elementwise: on any device the same order for any number of rows."""
+    x = x.clone()
     n = x.shape[-1]
     while n > 1:
         half = (n + 1) // 2

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 import sympy as sp
 
-from derive.decision import Decide
+from derive.decision import Decide, Decision
 from derive.document import Document, Table, TaskError
 from derive.equations import Define, Equation, EquationSystem, Flow, Quantity, Source
 from derive.exponent import Exponent, pair_exponent, target_exponent
@@ -37,7 +37,7 @@ from derive.task import TaskSpec
 __all__ = ["SequenceSingleIndex", "Start"]
 
 PAPER = "arXiv:2506.02651"
-RESERVED = ("m", "e", "mu", "tau", "V", "R", "S", "G", "d", "n", "f", "y", "u", "s", "w", "x")
+RESERVED = ("m", "e", "mu", "tau", "V", "R", "S", "G", "n", "f", "y", "u", "s", "w", "x")
 dimension = sp.Symbol("d", positive=True)
 risk_symbol = sp.Symbol("R", real=True)
 gradient_norm_symbol = sp.Symbol("V", nonnegative=True)
@@ -68,9 +68,12 @@ class SequenceSingleIndex(TaskSpec):
     start: Start | Mapping[sp.Symbol, sp.Expr] = Start.RANDOM
     positions: sp.ImmutableDenseMatrix | None = None
     values: Mapping[sp.Symbol, sp.Expr] = field(default_factory=dict)
-    solve: SolveSettings = SolveSettings()
-    verify: VerifySettings = VerifySettings()
+    solve: SolveSettings = field(default_factory=SolveSettings)
+    verify: VerifySettings = field(default_factory=VerifySettings)
 
+    IMPLIED: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "d": {"domain": "(0,inf)", "meaning": "dimension of a token"},
+    }
     SHORT_FORMS: ClassVar[Mapping[str, str]] = {
         "L": "data.length",
         "loss": "training.loss",
@@ -116,6 +119,14 @@ class SequenceSingleIndex(TaskSpec):
     def weights(self) -> sp.Expr:
         """D, the dimension of the trained vector: d, or L d for an untied student."""
         return dimension * (self.length if self.student.kind is StudentKind.UNTIED else 1)
+
+    @property
+    def objective(self) -> sp.Symbol:
+        return risk_symbol
+
+    @property
+    def clock(self) -> sp.Expr:
+        return self.weights / self.learning_rate
 
     @cached_property
     def problem(self) -> SphericalSgd:
@@ -165,12 +176,30 @@ class SequenceSingleIndex(TaskSpec):
         return EquationSystem((*flows, *rest), self._parameters([*flows, *rest]), self._initial())
 
     def exponents(self, order: int, decide: Decide) -> Mapping[str, Exponent]:
-        """`target_sie` of the target alone, `sie` of target and student without positions."""
-        with_generic = self._decide_generic(decide)
-        return {
-            "target_sie": target_exponent(self.target, self.tokens, order, with_generic),
-            "sie": pair_exponent(self.problem, order, with_generic, self._highest_degree()),
+        """`target_sie` of the target alone, `sie` of target and student without positions, at the task's values."""
+        here = self.at_values()
+
+        def decide_here(value: sp.Expr) -> Decision:
+            return decide(name_generic_coefficients(value))
+
+        found = {
+            "target_sie": target_exponent(here.target, here.tokens, order, decide_here),
+            "sie": pair_exponent(here.problem, order, decide_here, here.highest_degree()),
         }
+        return {name: exponent.mapped(name_generic_coefficients) for name, exponent in found.items()}
+
+    def at_values(self) -> Self:
+        """The task with the values of its parameters put in."""
+        if not self.values:
+            return self
+        output = tuple(f.xreplace(self.values) for f in self.student.output)
+        return replace(
+            self,
+            target=tuple(g.xreplace(self.values) for g in self.target),
+            student=replace(self.student, output=output),
+            loss=sp.Lambda(self.loss.variables, self.loss.expr.xreplace(self.values)),
+            values={},
+        )
 
     def laws(self, exponents: Mapping[str, Exponent]) -> EquationSystem | None:
         """Growth, largest learning rate and steps to escape, where the exponent is known."""
@@ -202,21 +231,19 @@ class SequenceSingleIndex(TaskSpec):
         return {s: typical if i < first else positional for i, s in enumerate(self.overlap_symbols)}
 
     def _all_parameters(self) -> tuple[Quantity, ...]:
-        return (*self.parameters, Quantity(dimension, "dimension of a token", sp.Interval.open(0, sp.oo)))
+        implied = Quantity(dimension, "dimension of a token", sp.Interval.open(0, sp.oo))
+        return self.parameters if dimension in (q.symbol for q in self.parameters) else (*self.parameters, implied)
 
     def _parameters(self, equations: list[Equation]) -> tuple[Quantity, ...]:
         read = set().union(*(e.reads() for e in equations), *(v.free_symbols for v in self._initial().values()))
         return tuple(p for p in self._all_parameters() if p.symbol in read or p in self.parameters)
 
-    def _highest_degree(self) -> int | None:
+    def highest_degree(self) -> int | None:
         """Above this degree no Hermite coefficient of a label enters the risk's cross terms; None if unknown."""
         if self.problem.cross is None:
             return None
         degrees = [HermiteExpansion(t.teacher, self.tokens).degree for t in self.problem.cross]
         return None if any(d is None for d in degrees) else max((d for d in degrees if d is not None), default=0)
-
-    def _decide_generic(self, decide: Decide) -> Decide:
-        return lambda value: decide(name_generic_coefficients(value))
 
     # ---- reading ------------------------------------------------------------------------------------------
     @classmethod
@@ -233,7 +260,9 @@ class SequenceSingleIndex(TaskSpec):
         target = tuple(formula) if isinstance(formula, sp.MatrixBase) else (formula,)
         student = _student(document.table("student", required=True), length, names)
         training = document.table("training", required=False)
-        in_rate = names | {"L": sp.Integer(length), "d": dimension}
+        if names.setdefault("d", dimension) != dimension:
+            raise TaskError('parameters.d is the dimension of a token; its domain is "(0,inf)".')
+        in_rate = names | {"L": sp.Integer(length)}
         task = cls(
             length=length,
             parameters=parameters,
@@ -247,7 +276,7 @@ class SequenceSingleIndex(TaskSpec):
             solve=SolveSettings.read(document.table("solve", required=False)),
             verify=VerifySettings.read(document.table("verify", required=False)),
         )
-        task = replace(task, start=_start(training, task, names | {"d": dimension}))
+        task = replace(task, start=_start(training, task, names))
         document.finish()
         return task
 
@@ -330,7 +359,7 @@ def _start(training: Table, task: SequenceSingleIndex, names: Mapping[str, Any])
     """A rule, or overlaps; for an untied student m = c sets all of mu1 .. muL to c / sqrt L."""
     value = training.raw("start", default=Start.RANDOM.value)
     if isinstance(value, str):
-        return Start(training.choice("start", tuple(s.value for s in Start)))
+        return Start(training.choice("start", tuple(s.value for s in Start), default=Start.RANDOM.value))
     given = {
         name: parse_expression(str(text), names, what=f"training.start.{name}")
         for name, text in training.mapping("start").items()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import subprocess
@@ -9,16 +10,20 @@ from xml.etree import ElementTree
 
 import pytest
 import sympy as sp
+from hypothesis import HealthCheck, assume, given, settings
 from matplotlib.mathtext import MathTextParser
 
 from derive.equations import Define, EquationSystem, Flow, Quantity, Root, Source
 from derive.expectation import Expectation
 from derive.functions import He, LargestEigenvalue, LogCosh, Phi, SoftmaxEntry, relu, sigmoid, softplus
-from derive.lines import width
+from derive.latex import Latex
+from derive.lines import broken, width
 from derive.mathml import mathml_expression
 from derive.measures import Gaussian, standard_normal
-from derive.notation import latex_name
+from derive.notation import latex_name, notation_for
 from derive.present import document, dot, latex, latex_equation, latex_expression, markdown, mathml, svg
+from tests.derive.formulas import FREE, elementary
+from tests.derive.printed import formula_value, latex_value, mathml_value
 
 SVG = "{http://www.w3.org/2000/svg}"
 MATHML = "{http://www.w3.org/1998/Math/MathML}"
@@ -165,9 +170,14 @@ def test_bound_letters_avoid_quantities_and_one_another() -> None:
     assert set(re.findall(r"mathbb\{E\}_\{(\w)\}", latex_expression(beside))) == {"x", "y"}
 
 
+def test_words_stand_apart() -> None:
+    assert latex_expression(gamma * real("growth") - real("growth")) == r"\gamma \, \mathrm{growth} - \mathrm{growth}"
+
+
 def test_exp_is_a_power_of_e_only_where_nothing_else_is_called_e() -> None:
     assert latex_expression(sp.exp(-m)) == "e^{- m}"
     assert latex_expression(sp.exp(-m) * e) == r"e \exp(- m)"
+    assert latex_expression(sp.E * e) == r"\exp(1) e"
     assert ">exp<" in mathml_expression(sp.exp(-m) * e)
 
 
@@ -175,6 +185,21 @@ def test_exp_is_a_power_of_e_only_where_nothing_else_is_called_e() -> None:
 def test_a_law_is_stated_once_a_block(system: Callable[[], EquationSystem]) -> None:
     for text in (latex(system()), document(system(), "T"), markdown(system())):
         assert len(re.findall(r"\\sim \\mathcal\{N\}\\left\(", text)) == 1
+
+
+VALUES = {"a": 0.3, "b": -0.71, "m": 1.13, "p": 0.87, "x1": -0.23, "varpi": 0.59, "pi": math.pi, "e": math.e}
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(elementary)
+def test_what_is_printed_means_the_formula(expr: sp.Expr) -> None:
+    exact = formula_value(expr, {s: VALUES["varpi" if s.name == "pi" else s.name] for s in FREE.values()})
+    assume(abs(exact) < 1e6)
+    printer = Latex(notation_for([expr]), matrices=False)
+    for room in (1000, 12):
+        lines = " ".join(broken(printer, expr, room))
+        assert latex_value(lines, VALUES) == pytest.approx(exact, rel=1e-6, abs=1e-6), lines  # sums of 1e6 cancel
+    assert mathml_value(mathml_expression(expr), VALUES) == pytest.approx(exact, rel=1e-6, abs=1e-6)
 
 
 def test_mathml_reads_as_the_formula() -> None:
@@ -235,7 +260,7 @@ def test_markdown_gives_every_equation_with_meaning_and_source() -> None:
     assert text.startswith("# A\\_b\n")
     assert "## Flow of $m$, $e$" in text
     assert "$m$: overlap \\<w, w\\*\\>/d, in $[-1, 1]$ (arXiv:2506.02651, section 5)" in text
-    assert text.count("$$\n") == 2 * len(flow_system().equations)
+    assert text.count("$$\n") == 2 * len(flow_system().equations) + 2  # and the law
     assert r"$\gamma$: learning rate, in $(0, \infty)$, at finite size $\frac{n}{d^{2}}$, default $\frac{1}{2}$" in text
     assert "the step" in text
 

@@ -121,7 +121,7 @@ def _frame(directions: list[Array], dim: int) -> Array:
 
 
 def value(
-    e: sp.Expr, values: Mapping[sp.Symbol, Any] | None = None, *, reach: float = 13.0, width: float = 1.0
+    e: sp.Expr, values: Mapping[sp.Symbol, Any] | None = None, *, reach: float = 12.0, width: float = 1.5
 ) -> float:
     """The number that an expression with expectations over at most two kinked directions is."""
     e = sp.S(e).xreplace({k: sp.S(v) for k, v in (values or {}).items()})
@@ -145,8 +145,8 @@ def expect(
     law: Gaussian,
     values: Mapping[sp.Symbol, Any] | None = None,
     *,
-    reach: float = 13.0,
-    width: float = 1.0,
+    reach: float = 12.0,
+    width: float = 1.5,
 ) -> float:
     """E f(x), x ~ law. Kinks are straight and lie along at most two directions."""
     swap = {k: sp.S(v) for k, v in (values or {}).items()}

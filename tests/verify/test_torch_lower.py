@@ -115,9 +115,7 @@ def test_hermite_gradient_and_shared_recurrence():
     point = tensor(0.3, -1.7).requires_grad_()
     program = lower([He(5, x), He(6, x)], [x])
     (gradient,) = torch.autograd.grad(program([point])[1].sum(), point)
-    torch.testing.assert_close(
-        gradient, 6 * program([point.detach()])[0], rtol=1e-13, atol=0
-    )  # He_6' = 6 He_5
+    torch.testing.assert_close(gradient, 6 * program([point.detach()])[0], rtol=1e-13, atol=0)  # He_6' = 6 He_5
     assert len(program.steps) == len(lower([He(6, x)], [x]).steps) + 1
     with pytest.raises(ValueError, match="beyond double precision"):
         lower([He(400, x)], [x])
@@ -158,9 +156,7 @@ def test_composite_expressions(a, b):
         + sum((i + 1) * p for i, p in enumerate(weights)) / sum(weights)
         - m**3 / 7 + (1 + n**2) ** mpmath.mpf(-1.5) - mpmath.log(2) * mpmath.ncdf(m * n)
     )  # fmt: skip
-    assert evaluate(expr + t, x=a, y=b, t=0.0) == pytest.approx(
-        float(exact), rel=1e-13, abs=1e-13
-    )  # ~20 terms
+    assert evaluate(expr + t, x=a, y=b, t=0.0) == pytest.approx(float(exact), rel=1e-13, abs=1e-13)  # ~20 terms
 
 
 def test_several_expressions_broadcast_and_constants_fill_the_batch():
@@ -174,13 +170,9 @@ def test_several_expressions_broadcast_and_constants_fill_the_batch():
 
 def test_attention_gradient_matches_finite_differences():
     z = sp.symbols("z1:4", real=True)
-    loss = sum(
-        (e - sp.Rational(i, 9)) ** 2 for i, e in enumerate(softmax(sp.Matrix(3, 3, lambda i, j: z[i] * z[j])))
-    )
+    loss = sum((e - sp.Rational(i, 9)) ** 2 for i, e in enumerate(softmax(sp.Matrix(3, 3, lambda i, j: z[i] * z[j]))))
     program = lower([loss], z)
-    points = torch.randn(
-        3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3)
-    ).requires_grad_()
+    points = torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3)).requires_grad_()
     assert torch.autograd.gradcheck(lambda p: program(p.unbind())[0], points)
 
 
@@ -189,9 +181,7 @@ def test_names_are_not_code():
     assert lower([strange**2], [strange])([tensor(3.0)]).item() == 9.0
 
 
-@pytest.mark.parametrize(
-    "bad", [sp.log(-1), sp.S.ComplexInfinity, sp.nan, sp.exp(sp.exp(10**3)), sp.oo], ids=str
-)
+@pytest.mark.parametrize("bad", [sp.log(-1), sp.S.ComplexInfinity, sp.nan, sp.exp(sp.exp(10**3)), sp.oo], ids=str)
 def test_constants_must_be_finite_and_real(bad):
     with pytest.raises(ValueError, match="not a finite real number"):
         lower([x + sp.Mul(2, bad, evaluate=False)], [x])

@@ -42,8 +42,8 @@ Array: TypeAlias = NDArray[np.float64]
 ESCAPE = sp.Symbol("n_escape", positive=True)
 """The number of steps until the norm of the overlaps first reaches the threshold."""
 
-_CHUNK = 2**15  # normals that a replica draws at once
-_SERIAL = 2**15  # elements that torch leaves to one thread; beyond, rows would move between vector lanes
+_CHUNK = 2**14  # normals that a replica draws at once
+_SERIAL = 2**11 - 1  # numbers that torch always leaves to one thread; more threads would cut between vector lanes
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class SphericalSGD(AbstractSimulation):
     step. escape: a threshold in (0, 1], which adds the column `ESCAPE` (nan for a replica that took more than
     `max_steps`); the run then ends when all times are passed and all replicas have escaped.
 
-    The normals are drawn in float32, 3 to 5 times faster than in float64 and exact to 1e-7, then widened:
-    overlaps, gradients and updates are float64. Raises `ValueError` for times or a threshold outside their
-    ranges, or where nothing is to be observed.
+    The normals are drawn in float32 (3 to 5 times faster than in float64, rounded to 1e-7, none beyond 5.8) and
+    then widened: overlaps, gradients and updates are float64. Raises `ValueError` for times or a threshold outside
+    their ranges, or where nothing is to be observed.
     """
 
     task: SequenceSingleIndex
@@ -78,24 +78,21 @@ class SphericalSGD(AbstractSimulation):
         steps = np.rint(np.asarray(self.times, dtype=np.float64) / model.rate).astype(np.int64)
         record = np.full((len(steps), len(generators), len(model.overlaps)), np.nan)
         escape = np.full(len(generators), np.nan)
-        n = 0
-        for history in _trajectory(model, generators):
+        n, last = 0, int(steps.max(initial=0))
+        limit = last if self.escape is None else max(last, self.max_steps)
+        for history in _trajectory(model, generators, limit):
             here = (steps >= n) & (steps < n + len(history))
             record[here] = history[steps[here] - n]
             if self.escape is not None:
                 _note_escapes(escape, history, n, self.escape)
             n += len(history)
-            if n > steps.max(initial=0) and self._settled(escape, history[-1], n):
+            lost = ~np.isfinite(history[-1]).all(axis=-1)
+            if n > last and np.all(np.isfinite(escape) | lost):
                 break
         observed = {s: record[:, :, k].T for k, s in enumerate(model.overlaps)} if self.times else {}
         if self.escape is not None:
             observed[ESCAPE] = np.where(escape <= self.max_steps, escape, np.nan)
-        return Observation(steps * model.rate, observed)
-
-    def _settled(self, escape: Array, overlaps: Array, n: int) -> bool:
-        """Whether no more steps are needed for the escapes: all escaped, lost to nan, or out of steps."""
-        over = np.isfinite(escape) | ~np.isfinite(overlaps).all(axis=-1)
-        return self.escape is None or n > self.max_steps or bool(over.all())
+        return Observation(np.asarray(steps * model.rate, dtype=np.float64), observed)
 
 
 def _note_escapes(escape: Array, history: Array, first: int, threshold: float) -> None:
@@ -123,7 +120,8 @@ class _Model:
         """The target's outputs (n_steps, n_outputs, rows) on x (n_steps, rows, L, d), teacher (rows, 1, d)."""
         z = torch.stack([row_sums(tokens * teacher) for tokens in x])
         at_once = max(1, _SERIAL // z.shape[1])
-        parts = [self.target((*p.permute(2, 0, 1).contiguous(), *self.values)) for p in z.split(at_once)]
+        blocks = (z[i : i + at_once].permute(2, 0, 1).contiguous() for i in range(0, len(z), at_once))
+        parts = [self.target((*tokens, *self.values)) for tokens in blocks]
         return torch.cat(parts, dim=1).transpose(0, 1).contiguous()
 
     def slopes(self, s: Tensor, y: Tensor) -> Tensor:
@@ -140,9 +138,7 @@ def _added(x: Tensor, axis: int = 1) -> Tensor:
     return functools.reduce(torch.add, x.unbind(axis))
 
 
-def _model(
-    task: SequenceSingleIndex, parameters: Values, size: int, device: torch.device
-) -> _Model:
+def _model(task: SequenceSingleIndex, parameters: Values, size: int, device: torch.device) -> _Model:
     vectors = task.length if task.student.kind is StudentKind.UNTIED else 1
     overlaps = task.overlap_symbols
     if size < len(overlaps) + 2:
@@ -226,18 +222,17 @@ def _unit(v: Tensor) -> Tensor:
     return v / _added(row_sums(v * v)).sqrt()[:, None, None]
 
 
-def _trajectory(model: _Model, generators: Sequence[torch.Generator]) -> Iterator[Array]:
-    """Overlaps at the start, then after each step, in chunks (n_steps, n_replicas, n_overlaps), without end."""
+def _trajectory(model: _Model, generators: Sequence[torch.Generator], steps: int) -> Iterator[Array]:
+    """Overlaps at the start, then after each of the steps, in chunks (n_steps, n_replicas, n_overlaps)."""
     u, q = _start(model, generators)
     yield row_sums(u * q)[None, : len(generators)].cpu().numpy()
     rows, length, size = len(u), model.length, model.size
-    chunk = min(256, max(1, _CHUNK // (length * size)))
-    drawn = torch.zeros((rows, chunk, length, size), device=u.device)
-    x = torch.empty((chunk, rows, length, size), dtype=torch.float64, device=u.device)
+    chunk = min(256, max(1, _CHUNK // (length * size)))  # never of the number of replicas
+    drawn = torch.zeros((rows, chunk, length, size), dtype=torch.float32, device=u.device)
     shift = None if model.positions is None else _combine(model.positions, q[:, 1:])
-    while True:
+    for n in range(0, steps, chunk):
         fill_normal(drawn, generators)
-        x.copy_(drawn.transpose(0, 1))
+        x = drawn[:, : steps - n].transpose(0, 1).to(torch.float64, memory_format=torch.contiguous_format)
         truth = model.truth(x, q[:, :1])
         if shift is not None:
             x.add_(shift)

@@ -1,0 +1,329 @@
+"""limitlaw: from a learning task to its limit laws, as equations, numbers and a verdict against simulation.
+
+The Python facade (`load`, `derive`, `solve`, `verify`, `sie`) and the command line, both thin: the work is done in
+the packages `derive`, `solve` and `verify`, imported when they are needed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from derive.task import Derivation, TaskSpec
+    from solve.solution import Solution
+    from verify.check import Check
+
+__all__ = ["derive", "load", "main", "sie", "solve", "verify"]
+
+Changes = Mapping[str, str]
+
+
+# ---- the facade -------------------------------------------------------------------------------------------
+def load(source: str | Path, changes: Changes | None = None) -> TaskSpec:
+    """The task of a file or of a shipped example, with changes as of `--set` (name -> text of the value)."""
+    from derive import task
+
+    return task.load(source, changes)
+
+
+def derive(task: TaskSpec, *, order: int = 8) -> Derivation[Any]:
+    """Exponents (with enclosures where algebra does not decide), equations and laws of a task."""
+    from derive.task import derive as derive_task
+    from solve.certify import decide
+
+    return derive_task(task, order=order, decide=decide)
+
+
+def solve(derivation: Derivation[Any], parameters: Mapping[str, float] | None = None) -> Solution:
+    """Numbers of a derivation: series or fixed points, laws, thresholds. Parameters override the task's values."""
+    from solve.solution import solve_derivation
+
+    return solve_derivation(derivation, parameters or {})
+
+
+def verify(derivation: Derivation[Any], parameters: Mapping[str, float] | None = None, *, seed: int = 0) -> Check:
+    """The derivation's predictions against simulation, with a verdict and a negative control."""
+    from verify.check import check
+
+    return check(derivation, parameters or {}, seed=seed)
+
+
+def sie(
+    formula: str,
+    length: int,
+    *,
+    student: str = "tied",
+    activation: str = "generic",
+    order: int = 8,
+    changes: Changes | None = None,
+    parameters: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The sequence information exponents of a target formula, as the record that `limitlaw sie --json` prints."""
+    from derive.task import load_statement
+    from solve.certify import decide
+    from solve.exponents import exponent_record
+
+    task = load_statement(formula, length, student, activation, changes or {}, parameters)
+    return exponent_record(task.exponents(order, decide))
+
+
+# ---- the command line -------------------------------------------------------------------------------------
+EXIT_DISAGREES, EXIT_WRONG_INPUT, EXIT_NO_CONVERGENCE, EXIT_INTERNAL = 1, 2, 3, 70
+
+_set = click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Value of a parameter or key.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON alone on stdout.")
+_order = click.option(
+    "--order", type=click.IntRange(1, 64), default=8, show_default=True, help="Highest degree searched."
+)
+_seed = click.option("--seed", type=click.IntRange(0, 2**31), default=0, show_default=True)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(metadata.version("limitlaw"), prog_name="limitlaw")
+def cli() -> None:
+    """State a learning task; get its limit laws as equations, as numbers, and checked against simulation."""
+
+
+@cli.command("sie")
+@click.argument("formula")
+@click.option("--length", "-L", type=click.IntRange(1, 64), required=True, help="Number of tokens.")
+@click.option("--student", type=click.Choice(["tied", "untied"]), default="tied", show_default=True)
+@click.option("--activation", default="generic", show_default=True, help="Formula in x, or generic, generic-odd.")
+@click.option("--parameter", "parameters", multiple=True, metavar="NAME", help="Declare a free parameter.")
+@_order
+@_set
+@_json
+def sie_command(
+    formula: str,
+    length: int,
+    student: str,
+    activation: str,
+    parameters: tuple[str, ...],
+    order: int,
+    changes: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """The sequence information exponents of a target FORMULA in the tokens z1 .. zL, with certificates."""
+    from solve.present import exponents_text
+
+    given = _changes(changes)
+    record = sie(
+        formula, length, student=student, activation=activation, order=order, changes=given, parameters=parameters
+    )
+    head = _head("sie", formula, given)
+    _emit({**head, **record} if as_json else exponents_text(record))
+
+
+@cli.command("expect")
+@click.argument("formula")
+@click.option("--correlation", default=None, metavar="RHO", help="Correlation of u and v, exact.")
+@_set
+@_json
+def expect_command(formula: str, correlation: str | None, changes: tuple[str, ...], as_json: bool) -> None:
+    """The expectation of FORMULA over independent standard normal z1, z2, .. (or z), or the pair u, v."""
+    from solve.expect import expect, expectation_text
+
+    given = _changes(changes)
+    record = expect(formula, correlation, given)
+    _emit({**_head("expect", formula, given), **record} if as_json else expectation_text(record))
+
+
+@cli.command("examples")
+@click.argument("name", required=False)
+def examples_command(name: str | None) -> None:
+    """List the shipped examples, or print the task file of one."""
+    from derive.task import TaskError, example_names, example_text
+
+    if name is None:
+        _emit("\n".join(example_names()))
+        return
+    if name not in example_names():
+        raise TaskError(f"No example {name!r}; there are {', '.join(example_names())}.")
+    _emit(example_text(name).rstrip())
+
+
+@cli.command("check")
+@click.argument("source", metavar="FILE")
+@_set
+def check_command(source: str, changes: tuple[str, ...]) -> None:
+    """Read a task file and say whether it is in order."""
+    from derive.task import families
+
+    task = load(source, _changes(changes))
+    family = next(name for name, kind in families().items() if kind is type(task))
+    _emit(f"{source}: a task of the family {family}, in order.")
+
+
+@cli.command("derive")
+@click.argument("source", metavar="FILE-OR-EXAMPLE")
+@click.option("--latex", "as_latex", is_flag=True, help="Print a LaTeX document.")
+@click.option("--dot", "as_dot", is_flag=True, help="Print the dependency graph for Graphviz.")
+@click.option("--svg", type=click.Path(dir_okay=False), help="Write the dependency graph to this SVG file.")
+@_order
+@_set
+@_json
+def derive_command(
+    source: str,
+    as_latex: bool,
+    as_dot: bool,
+    svg: str | None,
+    order: int,
+    changes: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Derive the equations of a task."""
+    from derive import present
+    from derive.record import record
+
+    given = _changes(changes)
+    derivation = derive(load(source, given), order=order)
+    if svg is not None:
+        Path(svg).write_text(present.svg(derivation.system), encoding="utf-8")
+    if as_json:
+        laws = None if derivation.laws is None else record(derivation.laws)
+        _emit({**_head("derive", source, given), **record(derivation.system), "laws": laws})
+    elif as_latex:
+        _emit(present.document(derivation.system, source))
+    elif as_dot:
+        _emit(present.dot(derivation.system))
+    else:
+        _emit(present.markdown(derivation.system, source))
+
+
+@cli.command("solve")
+@click.argument("source", metavar="FILE-OR-EXAMPLE")
+@click.option("--sweep", "sweeps", multiple=True, metavar="NAME=A:B:N[:log]", help="Sweep a parameter; at most two.")
+@click.option("--save", type=click.Path(dir_okay=False), help="Write a sweep to this NetCDF file.")
+@_order
+@_seed
+@_set
+@_json
+def solve_command(
+    source: str,
+    sweeps: tuple[str, ...],
+    save: str | None,
+    order: int,
+    seed: int,
+    changes: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Solve the equations of a task."""
+    from solve.present import solution_text
+    from solve.solution import solution_record
+    from solve.solution_sweep import sweep_record
+
+    given = _changes(changes)
+    derivation = derive(load(source, given), order=order)
+    if sweeps:
+        record = sweep_record(derivation, [_pair(s, "--sweep") for s in sweeps], save)
+    else:
+        record = solution_record(solve(derivation))
+    _emit({**_head("solve", source, given, seed), **record} if as_json else solution_text(record))
+    if record["missing"]:
+        _fail(f"no value for {', '.join(record['missing'])}; give one with --set NAME=VALUE.", EXIT_WRONG_INPUT)
+    if record["status"] not in ("converged", None):
+        _fail(f"not converged: {record['status']}", EXIT_NO_CONVERGENCE)
+
+
+@cli.command("verify")
+@click.argument("source", metavar="FILE-OR-EXAMPLE")
+@click.option("--report", type=click.Path(), help="Write report.md and report.html to this folder.")
+@_order
+@_seed
+@_set
+@_json
+def verify_command(
+    source: str, report: str | None, order: int, seed: int, changes: tuple[str, ...], as_json: bool
+) -> None:
+    """Derive, solve and simulate a task, and say whether theory and simulation agree."""
+    from verify.check import check_record
+    from verify.report import verdict_text, write_report
+
+    given = _changes(changes)
+    checked = verify(derive(load(source, given), order=order), seed=seed)
+    if report is not None:
+        write_report(checked, Path(report), source, ["limitlaw", *sys.argv[1:]])
+    record = check_record(checked)
+    _emit({**_head("verify", source, given, seed), **record} if as_json else verdict_text(checked))
+    if record["verdict"] != "agrees":
+        sys.exit(EXIT_DISAGREES)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line: exit 0 good, 1 disagreement, 2 wrong input, 3 no convergence, 70 internal error."""
+    sys.exit(_guarded(lambda: cli.main(arguments, prog_name="limitlaw", standalone_mode=False)))
+
+
+def _guarded(run: Callable[[], Any]) -> int:
+    from derive.parse import FormulaError
+    from derive.task import TaskError
+    from solve.result import SolveError
+
+    try:
+        run()
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.Abort:
+        return _say("interrupted", 130)
+    except click.ClickException as error:
+        return _say(error.format_message(), EXIT_WRONG_INPUT)
+    except (FormulaError, TaskError) as error:
+        return _say(str(error), EXIT_WRONG_INPUT)
+    except SolveError as error:
+        return _say(str(error), EXIT_NO_CONVERGENCE)
+    except BrokenPipeError:
+        return 0
+    except Exception as error:
+        with tempfile.NamedTemporaryFile("w", prefix="limitlaw-", suffix=".log", delete=False) as log:
+            traceback.print_exc(file=log)
+        return _say(f"internal error ({type(error).__name__}: {error}); the traceback is in {log.name}", EXIT_INTERNAL)
+    return 0
+
+
+def _say(message: str, code: int) -> int:
+    click.echo(f"limitlaw: {' '.join(message.split())}", err=True)
+    return code
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    raise click.exceptions.Exit(_say(message, code))
+
+
+def _emit(output: str | Mapping[str, Any]) -> None:
+    click.echo(output if isinstance(output, str) else json.dumps(output, indent=1, allow_nan=False))
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not found or not name.strip() or not value.strip():
+        raise click.UsageError(f"{option} {text!r} is not NAME=VALUE.")
+    return name.strip(), value.strip()
+
+
+def _changes(given: Sequence[str]) -> dict[str, str]:
+    return dict(_pair(text, "--set") for text in given)
+
+
+def _head(schema: str, task: str, changes: Changes, seed: int | None = None) -> dict[str, Any]:
+    names = ("limitlaw", "sympy", "numpy", "scipy", "torch")
+    return {
+        "limitlaw": metadata.version("limitlaw"),
+        "schema": f"{schema}/1",
+        "task": task,
+        "set": dict(changes),
+        "versions": {name: metadata.version(name) for name in names},
+        "seed": seed,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Solve a block of definitions and roots for its state, at one point or along a series, with its error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import sympy as sp
+from numpy.typing import NDArray
+
+from solve.blocks import LoweredBlock
+from solve.domain import Box
+from solve.fixed_point import AbstractFixedPointSolver, AndersonNewton, Newton, Outcome
+from solve.jacobian import jacobian, solve_linear
+from solve.ledger import Ledger
+from solve.result import Array, Status, worst
+from solve.stationary import stationary_points
+
+__all__ = ["box_of", "fixed_point_map", "solve_block"]
+
+_UNSTABLE = 1e-6  # growth per step of the iteration, beyond the errors of differences
+_DEGENERATE = 1e4  # amplification of the residual's error above which the user is told
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """One solution: x and its error (k,), and whether its own iteration leaves it."""
+
+    outcome: Outcome
+    error: Array
+    notes: tuple[str, ...] = ()
+    unstable: bool = False
+
+
+def solve_block(
+    block: LoweredBlock, ledger: Ledger, solver: AbstractFixedPointSolver, start: Mapping[sp.Symbol, Array]
+) -> None:
+    """Enter the solution of the block; where what it reads is a series, one for each point, each from the last."""
+    names = ", ".join(map(str, block.state))
+    own = solver_for(block, solver)
+    shape = np.broadcast_shapes(*(np.shape(ledger.values[s]) for s in block.reads if s in ledger.values))
+    inside = box_of(block).inside()
+    x0 = np.array([float(np.ravel(start.get(s, inside[i]))[0]) for i, s in enumerate(block.state)])
+    x, error = np.empty((len(x0), *shape)), np.empty((len(x0), *shape))
+    status, residual, notes = Status.converged, 0.0, dict.fromkeys(ledger.notes)
+    for index in np.ndindex(shape):
+        point = _solve_point(block, ledger, own, x0, index)
+        x[(slice(None), *index)], error[(slice(None), *index)] = point.outcome.x, point.error
+        if point.outcome.status is Status.converged:
+            x0 = point.outcome.x
+        status = worst(status, point.outcome.status)
+        residual = max(residual, point.outcome.residual)
+        ledger.evaluations += point.outcome.evaluations
+        notes |= dict.fromkeys(f"Block ({names}): {n}" for n in point.notes)
+        if point.unstable:
+            ledger.unstable |= set(block.state)
+    ledger.notes = list(notes)
+    ledger.record(block, x, error, status, residual)
+
+
+def solver_for(block: LoweredBlock, solver: AbstractFixedPointSolver) -> AbstractFixedPointSolver:
+    """Roots are for Newton: an iteration of x + rhs has no reason to contract."""
+    if not block.has_roots or isinstance(solver, Newton):
+        return solver
+    if isinstance(solver, AndersonNewton):
+        return solver.newton
+    raise ValueError(
+        f"Block ({', '.join(map(str, block.block.unknowns))}) has equations 0 = rhs, which "
+        f"{type(solver).__name__} cannot iterate. Use Newton() or AndersonNewton()."
+    )
+
+
+def box_of(block: LoweredBlock) -> Box:
+    """The domains of the state."""
+    return Box.of([q.domain for q in block.quantities])
+
+
+def fixed_point_map(block: LoweredBlock, values: Mapping[sp.Symbol, Array], x: Array) -> Array:
+    """F(x) with x = F(x) at a solution: rhs for a definition, x + rhs for a root."""
+    rows = block.defines.reshape(-1, *(1,) * (x.ndim - 1))
+    return np.where(rows, 0.0, x) + block(values, x).rhs
+
+
+def _solve_point(
+    block: LoweredBlock, ledger: Ledger, solver: AbstractFixedPointSolver, x0: Array, index: tuple[int, ...]
+) -> _Point:
+    values = {s: _point_of(ledger.values[s], index) for s in block.reads}
+    errors = {s: _point_of(ledger.errors[s], index) for s in ledger.uncertain(block.reads)}
+    box = box_of(block)
+    outcome = solver.solve(lambda x: fixed_point_map(block, values, x), x0, box)
+    notes: tuple[str, ...] = ()
+    if outcome.status is not Status.converged and block.has_roots and len(x0) == 1:
+        outcome, notes = _by_search(block, values, x0, box, outcome)
+    if outcome.status is not Status.converged:
+        return _Point(outcome, np.full(len(x0), outcome.error), notes)
+    error, amplification, growth = _error(block, values, errors, outcome, box)
+    if amplification > _DEGENERATE:
+        notes += (
+            f"nearly degenerate, errors of its equations are amplified {amplification:.1e} times: the solution is "
+            "about to be lost or to meet another.",
+        )
+    unstable = not block.has_roots and growth > _UNSTABLE
+    if unstable:
+        notes += ("at a fixed point that its own iteration leaves: there is another; see fixed_points().",)
+    return _Point(outcome, error, notes, unstable)
+
+
+def _by_search(
+    block: LoweredBlock, values: Mapping[sp.Symbol, Array], x0: Array, box: Box, outcome: Outcome
+) -> tuple[Outcome, tuple[str, ...]]:
+    """A single root in a bounded domain where Newton fails: the nearest change of sign on a grid, if any."""
+    if not np.isfinite(box.diameter):
+        return outcome, ()
+    found = stationary_points(lambda x: block.residual(values, x), box)
+    if not found:
+        name, domain = block.state[0], block.quantities[0].domain
+        return outcome, (f"its right-hand side does not change its sign for {name} in {domain}.",)
+    best = min(found, key=lambda p: float(abs(p.at[0] - x0[0])))
+    several = (f"{len(found)} solutions in its domain; the one nearest to the start is taken.",)
+    better = Outcome(best.at, Status.converged, best.residual, best.error, outcome.evaluations, outcome.contraction)
+    return better, several if len(found) > 1 else ()
+
+
+def _error(
+    block: LoweredBlock,
+    values: Mapping[sp.Symbol, Array],
+    errors: Mapping[sp.Symbol, Array],
+    outcome: Outcome,
+    box: Box,
+) -> tuple[Array, float, float]:
+    """|R'^-1| (|R| + the error of R) for the residual R, at least the solver's bound; the norm of |R'^-1|; growth.
+
+    The growth is the largest real part of the eigenvalues of R' = F' - 1: above 0 no damping makes x <- F(x) stay.
+    """
+    x = outcome.x
+    here = block.residual(values, x)
+    error = np.abs(here) + np.abs(block.residual(values, x, shift=1.0) - here)
+    for s, e in errors.items():
+        error = error + np.abs(block.residual({**values, s: values[s] + e}, x) - here)
+    with np.errstate(all="ignore"):
+        slope = jacobian(lambda p: block.residual(values, p), x, box)
+    columns = [solve_linear(slope, unit) for unit in np.eye(len(x))]
+    inverse = np.abs(np.stack(columns, axis=1))
+    if not np.isfinite(inverse).all() or not np.allclose(slope @ np.stack(columns, axis=1), np.eye(len(x)), atol=1e-3):
+        return np.full(len(x), np.inf), np.inf, 0.0
+    propagated = inverse @ error
+    largest = float(np.max(propagated))
+    if outcome.error > largest > 0:
+        propagated = propagated * (outcome.error / largest)
+    propagated = np.maximum(propagated, outcome.error if largest == 0 else 0.0)
+    return propagated, float(np.max(inverse.sum(axis=1))), float(np.max(np.linalg.eigvals(slope).real))
+
+
+def _point_of(value: Array, index: tuple[int, ...]) -> NDArray[np.float64]:
+    """The entry of a value that broadcasts to the shape of the series."""
+    value = np.asarray(value)
+    own = index[len(index) - value.ndim :]
+    return np.asarray(value[tuple(i if n > 1 else 0 for i, n in zip(own, value.shape, strict=True))])
