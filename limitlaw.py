@@ -141,7 +141,8 @@ def expect_command(formula: str, correlation: str | None, changes: tuple[str, ..
 @click.argument("name", required=False)
 def examples_command(name: str | None) -> None:
     """List the shipped examples, or print the task file of one."""
-    from derive.task import TaskError, example_names, example_text
+    from derive.document import TaskError
+    from derive.task import example_names, example_text
 
     if name is None:
         _emit("\n".join(example_names()))
@@ -265,7 +266,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _guarded(run: Callable[[], Any]) -> int:
     from derive.parse import FormulaError
-    from derive.task import TaskError
+    from derive.document import TaskError
     from solve.result import SolveError
 
     try:

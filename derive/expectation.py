@@ -59,7 +59,8 @@ class Expectation(sp.Expr):
 
     @property
     def measure(self) -> Measure:
-        return self.args[2]
+        law: Measure = self.args[2]
+        return law
 
     @property
     def bound_symbols(self) -> list[sp.Symbol]:
@@ -68,7 +69,8 @@ class Expectation(sp.Expr):
     @property
     def free_symbols(self) -> set[sp.Basic]:
         inside: set[sp.Basic] = self.integrand.free_symbols - set(self.variables)
-        return inside | self.measure.free_symbols
+        outside: set[sp.Basic] = self.measure.free_symbols
+        return inside | outside
 
     def _eval_is_real(self) -> bool | None:
         return bool(self.integrand.is_real) or None

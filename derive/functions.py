@@ -131,7 +131,7 @@ class softplus(_RealFunction):
         return sp.log(2) if x.is_zero else None
 
     def elementary(self) -> sp.Expr:
-        return sp.log(1 + sp.exp(-sp.Abs(self.args[0]))) + relu(self.args[0]).elementary()
+        return sp.log(1 + sp.exp(-sp.Abs(self.args[0]))) + self.args[0] * sp.Heaviside(self.args[0])
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
         return sigmoid(self.args[0])

@@ -35,17 +35,14 @@ class Gaussian(Measure):
         cov_ = sp.ImmutableDenseMatrix(cov)
         n = len(mean_)
         if cov_.shape != (n, n):
-            raise ValueError(
-                f"Gaussian: a mean of length {n} needs a covariance ({n}, {n}), got {cov_.shape}."
-            )
+            raise ValueError(f"Gaussian: a mean of length {n} needs a covariance ({n}, {n}), got {cov_.shape}.")
         if cov_ != cov_.T:
             raise ValueError(f"Gaussian: the covariance must be symmetric, got {cov_.tolist()}.")
         for i in range(n):
             if cov_[i, i].is_negative:
-                raise ValueError(
-                    f"Gaussian: variance {i + 1} is {cov_[i, i]}; variances must not be negative."
-                )
-        return super().__new__(cls, mean_, cov_)
+                raise ValueError(f"Gaussian: variance {i + 1} is {cov_[i, i]}; variances must not be negative.")
+        new: Gaussian = super().__new__(cls, mean_, cov_)
+        return new
 
     @property
     def mean(self) -> sp.Tuple:

@@ -62,23 +62,28 @@ class Method(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SolveSettings:
-    """`times`: where a flow is reported; `escape`: the overlap that counts as escaped."""
+    """`times`: where a flow is reported; `escape`: the overlap that counts as escaped.
+
+    `learning_rate_ratio`: the tied over the untied student's learning rate, the rule by which their gain is stated.
+    """
 
     times: Grid = Grid(Fraction(0), Fraction(10), 11)
     escape: sp.Expr = sp.S.Half
+    learning_rate_ratio: sp.Expr = sp.S.One
 
     @classmethod
-    def read(cls, table: Table) -> Self:
-        """From the table [solve]."""
+    def read(cls, table: Table, length: int) -> Self:
+        """From the table [solve]; `length` is what L stands for."""
         times = Grid.read(table.text("times", default="0:10:11"), "solve.times")
         if not 0 <= times.start < times.stop and times.count > 1:
-            raise TaskError(
-                f"solve.times: times run from 0 upwards, got {table.text('times', default='')!r}."
-            )
+            raise TaskError(f"solve.times: times run from 0 upwards, got {table.text('times', default='')!r}.")
         escape = table.constant("escape", default=sp.S.Half)
         if not 0 < escape < 1:
             raise TaskError(f"solve.escape is {escape}; an overlap to reach lies between 0 and 1.")
-        return cls(times, escape)
+        ratio = table.formula("learning_rate_ratio", {"L": sp.Integer(length)}, default="1")
+        if isinstance(ratio, str | sp.MatrixBase) or not ratio.is_positive:
+            raise TaskError(f"solve.learning_rate_ratio is {ratio}; a positive number or formula in L is needed.")
+        return cls(times, escape, ratio)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, overload
 
 import sympy as sp
 
@@ -17,6 +17,7 @@ _LARGEST_INTEGER = 10**30
 _MOST_ENTRIES = 4096
 D = TypeVar("D")
 T = TypeVar("T")
+Names: TypeAlias = Mapping[str, sp.Expr | sp.MatrixBase]
 
 
 class TaskError(ValueError):
@@ -143,9 +144,11 @@ class Table:
 
         return self._read(key, "one of " + ", ".join(allowed), default, read, allowed)
 
-    def formula(
-        self, key: str, names: Mapping[str, sp.Expr | sp.MatrixBase], default: D = _REQUIRED
-    ) -> sp.Expr | sp.ImmutableDenseMatrix | D:
+    @overload
+    def formula(self, key: str, names: Names, default: str = _REQUIRED) -> sp.Expr | sp.ImmutableDenseMatrix: ...
+    @overload
+    def formula(self, key: str, names: Names, default: D) -> sp.Expr | sp.ImmutableDenseMatrix | D: ...
+    def formula(self, key: str, names: Names, default: Any = _REQUIRED) -> Any:
         """A formula in `names`; a default given as text is a formula, too."""
         if isinstance(default, str) and key not in self.entries:
             self._ask(key)
@@ -155,7 +158,7 @@ class Table:
     def matrix(
         self,
         key: str,
-        names: Mapping[str, sp.Expr | sp.MatrixBase] | None = None,
+        names: Names | None = None,
         default: D = _REQUIRED,
     ) -> sp.ImmutableDenseMatrix | D:
         """A matrix (rows, columns) from a list of rows, a column (n, 1) from a plain list; entries are formulas."""
@@ -234,9 +237,7 @@ def _items(value: Any) -> list[Any]:
     return known if isinstance(known, list) else []
 
 
-def _formula(
-    value: Any, names: Mapping[str, sp.Expr | sp.MatrixBase], place: str
-) -> sp.Expr | sp.ImmutableDenseMatrix | None:
+def _formula(value: Any, names: Names, place: str) -> sp.Expr | sp.ImmutableDenseMatrix | None:
     if isinstance(value, bool) or not isinstance(value, int | str):
         return None
     text = str(exact(value, place)) if isinstance(value, int) else _text(value) or str(value)
@@ -246,7 +247,7 @@ def _formula(
         raise TaskError(str(error)) from None
 
 
-def _matrix(value: Any, names: Mapping[str, sp.Expr | sp.MatrixBase], place: str) -> sp.ImmutableDenseMatrix | None:
+def _matrix(value: Any, names: Names, place: str) -> sp.ImmutableDenseMatrix | None:
     rows = [row if isinstance(row, list) else [row] for row in _items(value)]
     if not rows or not rows[0] or {len(row) for row in rows} != {len(rows[0])}:
         return None

@@ -24,6 +24,7 @@ __all__ = [
     "Derivation",
     "TaskSpec",
     "derive",
+    "dimension",
     "example_names",
     "example_text",
     "families",
@@ -31,6 +32,10 @@ __all__ = [
     "load_document",
     "load_statement",
 ]
+
+
+dimension = sp.Symbol("d", positive=True)
+"""The size of a finite system, the same symbol in every family."""
 
 
 class TaskSpec(abc.ABC):

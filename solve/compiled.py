@@ -125,8 +125,8 @@ class CompiledSystem:
         self._walk(before, ledger, solver, starts)
         x0 = self._flow_start(ledger, starts)
         rate, perturbed = _rates(motion, ledger)
-        self._note_rest(ledger, rate, perturbed, x0)
-        found = integrator.integrate(rate, x0, times, perturbed)
+        moves = self._moves(ledger, rate, perturbed, x0)
+        found = integrator.integrate(lambda x: rate(x) * moves, x0, times, lambda x: perturbed(x) * moves)
         ledger.evaluations += found.evaluations
         for block in motion.blocks:
             rows = [motion.unknowns.index(s) for s in block.state]
@@ -249,13 +249,15 @@ class CompiledSystem:
         shape = np.broadcast_shapes(shape, *(v.shape for v in own.values()))
         return np.stack([np.broadcast_to(own[s], shape) for s in self._plan.motion.unknowns])
 
-    def _note_rest(self, ledger: Ledger, rate: Rate, perturbed: Rate, x0: Array) -> None:
+    def _moves(self, ledger: Ledger, rate: Rate, perturbed: Rate, x0: Array) -> Array:
+        """1 where a start moves, 0 where it is a fixed point: (*B); the latter is noted, and held against rounding."""
         with np.errstate(all="ignore"):
-            still = np.atleast_1d(rests(rate, x0, np.abs(perturbed(x0) - rate(x0))))
+            still = rests(rate, x0, np.abs(perturbed(x0) - rate(x0)))
         if still.any():
             which = "The start" if still.size == 1 else f"The start of {still.sum()} of {still.size} trajectories"
             names = ", ".join(map(str, self._plan.motion.unknowns))
             ledger.notes.append(f"{which} ({names}) is a fixed point of the flow: nothing moves from there.")
+        return np.where(still, 0.0, 1.0)
 
     def _note_domains(self, ledger: Ledger) -> None:
         for q in self._plan.motion.quantities:

@@ -51,4 +51,5 @@ def _first_passage(times: Array, path: Array, threshold: float) -> Array:
     rows = np.arange(path.shape[1])
     low, high = path[before, rows], path[after, rows]
     part = np.where(after > 0, (threshold - low) / np.where(high > low, high - low, 1.0), 0.0)
-    return times[before] + part * (times[after] - times[before])
+    passage: Array = times[before] + part * (times[after] - times[before])
+    return passage

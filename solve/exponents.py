@@ -68,7 +68,7 @@ def _certificate(exponent: Exponent | None) -> dict[str, Any]:
 
 def _coefficient(c: Coefficient) -> dict[str, Any]:
     interval = None if c.decision.interval is None else list(c.decision.interval)
-    record = {"of": c.of, "index": list(c.index), "exact": None, "value": None, "interval": interval}
+    record: dict[str, Any] = {"of": c.of, "index": list(c.index), "exact": None, "value": None, "interval": interval}
     if not c.value.has(Expectation):
         record["exact"] = text(c.value)
     if not c.value.free_symbols:

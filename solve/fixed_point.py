@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from solve.differences import jacobian, solve_linear
 from solve.domain import Box
 from solve.iteration import Goal, Map, Outcome, follow
-from solve.jacobian import jacobian, solve_linear
 from solve.result import Array, Status
 from solve.stationary import FixedPoint, Stability, stationary_points
 

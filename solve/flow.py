@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
+from solve.differences import jacobian, solve_linear
 from solve.domain import AbstractRegion, Box, Disc
 from solve.integrator import LOOSER, AbstractIntegrator, DormandPrince, Rate, Step, Trajectory
-from solve.jacobian import jacobian, solve_linear
 from solve.result import Array, Status
 from solve.stationary import FixedPoint, Stability, stationary_points
 

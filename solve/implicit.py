@@ -10,9 +10,9 @@ import sympy as sp
 from numpy.typing import NDArray
 
 from solve.blocks import LoweredBlock
+from solve.differences import jacobian, solve_linear
 from solve.domain import Box
 from solve.fixed_point import AbstractFixedPointSolver, AndersonNewton, Newton, Outcome
-from solve.jacobian import jacobian, solve_linear
 from solve.ledger import Ledger
 from solve.result import Array, Status, worst
 from solve.stationary import stationary_points

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.integrate import DOP853
 
+from solve.differences import noise
 from solve.result import Array, Status
 
 __all__ = ["AbstractIntegrator", "DormandPrince", "Rate", "Step", "Trajectory"]
@@ -149,13 +150,27 @@ class DormandPrince(AbstractIntegrator):
         rtol = min(max(looser * self.rtol / np.sqrt(copies), _TIGHTEST), 1e-3)
         size = np.abs(start)
         size = np.where(size > 0, size, np.max(size, axis=0, keepdims=True, initial=0.0))
-        atol = rtol * _BELOW_START * np.where(size > 0, size, _NO_START)
+        size = np.where(size > 0, size, _NO_START)
+        atol = np.maximum(rtol * _BELOW_START * size, _unresolved(rate, start, size))
 
         def flat(t: float, x: Array) -> Array:
             return np.asarray(rate(x.reshape(start.shape)), dtype=float).ravel()
 
         with np.errstate(all="ignore"):
             return DOP853(flat, 0.0, start.ravel(), until, rtol=rtol, atol=atol.ravel())
+
+
+def _unresolved(rate: Rate, x: Array, size: Array) -> Array:
+    """What the noise of the rate adds to x in the time in which its fastest component changes by its size: (n, *B).
+
+    A tolerance below it would be met by no step, however short.
+    """
+    with np.errstate(all="ignore"):
+        value = np.asarray(rate(x), dtype=float)
+        level, _ = noise(rate, x, value)
+        duration = np.min(size / np.abs(value), axis=0)
+        gathered = level * duration
+    return np.where(np.isfinite(gathered), gathered, 0.0)
 
 
 def _dense(method: DOP853 | None, x: Array) -> Callable[[Array], Array]:

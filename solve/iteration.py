@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from solve.differences import NOISE_WAY, noise
 from solve.domain import Box
 from solve.result import Array, Status
 
@@ -21,7 +22,6 @@ Proposal: TypeAlias = Callable[[Array, Array], Array]  # (x, F(x) - x) -> the st
 _EPS = float(np.finfo(float).eps)
 _ROUNDING = 64 * _EPS  # a residual below this part of x is a rounding error
 _SMALL = 1e-6  # part of x, or of the largest residual seen, that the residual of a solution may be
-_NOISE_STEP = 1e-6  # relative spacing of the points at which the noise of F is read off
 _ABOVE_NOISE = 10
 _RUNAWAY = 1e12  # growth of the iterate that counts as divergence
 _LONGEST_CYCLE = 8
@@ -198,22 +198,23 @@ class _Trace:
 
 
 def _effect_of_noise(residual: _Residual, x: Array, r: Array, domain: Box | None, error: float) -> float:
-    """Noise of F, which alone is left in third differences [More and Wild 2011], over the slope of F(x) - x."""
-    sign = 1 if domain is None or domain.contains(x * (1 + 4 * _NOISE_STEP)) else -1
-    values = np.array([r, *(residual(x * (1 + sign * k * _NOISE_STEP)) for k in (1, 2, 3, 4))])
-    noise = float(np.max(np.abs(np.diff(values, n=3, axis=0)), initial=0.0)) / np.sqrt(20)
-    if noise == 0 or not np.isfinite(noise):
+    """The noise of F over the slope of F(x) - x."""
+    inside = domain is None or bool(domain.contains(x * (1 + NOISE_WAY)))
+    way = NOISE_WAY if inside else -NOISE_WAY
+    each, last = noise(residual, x, r, way)
+    level = float(np.max(each, initial=0.0))
+    if level == 0 or not np.isfinite(level):
         return 0.0
-    way, rise = 4 * _NOISE_STEP, float(np.max(np.abs(values[-1] - r)))
-    visible = rise > _ABOVE_NOISE * noise
-    while rise <= _ABOVE_NOISE * noise and way < 1e3:  # so far on, F(x) - x cannot be told from its noise
+    rise = float(np.max(np.abs(last - r)))
+    visible = rise > _ABOVE_NOISE * level
+    while rise <= _ABOVE_NOISE * level and abs(way) < 1e3:  # so far on, F(x) - x cannot be told from its noise
         way *= 10
-        if domain and not domain.contains(x * (1 + sign * way)):
+        if domain and not domain.contains(x * (1 + way)):
             break
-        rise = float(np.max(np.abs(residual(x * (1 + sign * way)) - r)))
-    effect = way * float(np.max(np.abs(x))) * (noise / rise if visible else 1.0)
+        rise = float(np.max(np.abs(residual(x * (1 + way)) - r)))
+    effect = abs(way) * float(np.max(np.abs(x))) * (level / rise if visible else 1.0)
     largest = float(np.max(np.abs(r)))
-    return max(effect, noise * error / largest) if largest > _ABOVE_NOISE * noise else effect
+    return max(effect, level * error / largest) if largest > _ABOVE_NOISE * level else effect
 
 
 def _advance(

@@ -212,9 +212,9 @@ def _same_zeros(expr: sp.Expr) -> sp.Expr:
     return expr
 
 
-def affine(expr: sp.Expr, variables: Sequence[sp.Symbol]) -> Affine | None:
+def affine(expr: sp.Basic, variables: Sequence[sp.Symbol]) -> Affine | None:
     """`expr` as sum_i a_i x_i + c, None where it is not affine in the variables."""
-    polynomial = expr.as_poly(*variables)
+    polynomial = expr.as_poly(*variables) if isinstance(expr, sp.Expr) and not expr.is_Matrix else None
     if polynomial is None or polynomial.total_degree() > 1:
         return None
     coefficients = tuple(polynomial.coeff_monomial(v) for v in variables)

@@ -1,8 +1,8 @@
 """Symbolic expressions with Gaussian expectations to float64 functions of a batch of arguments.
 
 Expectations are lifted out first, so that common subexpressions never mix a bound variable with the outside.
-Those of one law and one kind share their nodes and one compiled function. An inner expectation is evaluated on
-the nodes of the outer one as a batch.
+Those of one law, one kind and the same arguments share their nodes and one compiled function. An inner
+expectation is evaluated on the nodes of the outer one as a batch.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class _Program:
 
 @dataclass(frozen=True)
 class _Group:
-    """Expectations under one law, evaluated on the same nodes.
+    """Expectations under one law that read the same arguments, evaluated on the same nodes.
 
     `reads`: positions of the arguments that matter here. `law` gives the mean, the upper triangle of the
     covariance, then the coefficients of the kinks and steps; `integrands` and `curved` read those arguments and
@@ -157,7 +157,7 @@ class _Group:
 
     def _integrate(self, own: list[Array], parameters: Array) -> Estimate:
         n, kinks, steps = self.dim, len(self.kind.kinks), len(self.kind.steps)
-        upper = np.triu_indices(n)
+        upper = _upper(n)
         mean, entries, forms = np.split(parameters, [n, n + len(upper[0])])
         cov = np.empty((parameters.shape[1], n, n))
         cov[:, upper[0], upper[1]] = cov[:, upper[1], upper[0]] = entries.T
@@ -180,6 +180,11 @@ class _Group:
         )
 
 
+@functools.cache
+def _upper(n: int) -> tuple[Any, ...]:
+    return np.triu_indices(n)
+
+
 def _at(own: list[Array], owner: Any) -> list[Array]:
     """The arguments of each row of nodes, as columns."""
     return [a[owner, None] for a in own]
@@ -191,7 +196,8 @@ def _program(expressions: Sequence[sp.Expr], arguments: tuple[sp.Symbol, ...], a
     gathered: dict[Any, list[tuple[Expectation, Smoothness]]] = {}
     for e in found:
         kind = smoothness(e.integrand, e.variables)
-        same = (e.measure, e.variables, replace(kind, degree=None, steps=()), kind.degree is None)
+        reads = frozenset(e.free_symbols)
+        same = (e.measure, e.variables, reads, replace(kind, degree=None, steps=()), kind.degree is None)
         gathered.setdefault(same, []).append((e, kind))
     members = [e for group in gathered.values() for e, _ in group]
     symbols = {e: sp.Dummy("average", real=True) for e in members}

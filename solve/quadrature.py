@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from solve.law import Law, factorise
 from solve.nodes import Array
 from solve.panels import Index, Planes, Unit, levels, sign_changes, triangular, walk
-from solve.rules import REPLICAS, AbstractRule, GaussHermite, Integrand, Law, Panels, Sums, Trapezoid, sobol
+from solve.rules import REPLICAS, AbstractRule, GaussHermite, Integrand, Panels, Sums, Trapezoid, sobol
 
-__all__ = ["Accuracy", "Array", "Estimate", "Structure", "factorise", "integrate"]
+__all__ = ["Accuracy", "Array", "Estimate", "Structure", "integrate"]
 
 _REACHES = (9.0, 13.0, 19.0, 28.0)
 _MAX_TENSOR_DIM = 5
@@ -63,33 +65,6 @@ class Estimate:
     error: Array
 
 
-def factorise(cov: Array) -> tuple[Array, NDArray[np.bool_]]:
-    """L with L L^T = cov, and whether cov is positive semidefinite; cov: (B, n, n) -> (B, n, n), (B,).
-
-    The largest remaining variance is eliminated first, so that a covariance of any rank is reproduced to
-    rounding, and rows of equal variables stay equal.
-    """
-    rest = np.array(cov, dtype=float)
-    batch, n, _ = rest.shape
-    scale = np.maximum(np.abs(np.diagonal(rest, axis1=1, axis2=2)).max(axis=1), 1e-300)
-    factor = np.zeros_like(rest)
-    rows = np.arange(batch)
-    for k in range(n):
-        pivot = np.argmax(np.diagonal(rest, axis1=1, axis2=2), axis=1)
-        variance = rest[rows, pivot, pivot]
-        positive = variance > 4e-16 * n * scale
-        root = np.sqrt(np.where(positive, variance, 1.0))
-        column = np.where(positive[:, None], rest[rows, :, pivot] / root[:, None], 0.0)
-        factor[:, :, k] = column
-        rest -= column[:, :, None] * column[:, None, :]
-        done = rows[positive]
-        rest[done, pivot[positive], :] = 0.0
-        rest[done, :, pivot[positive]] = 0.0
-    # 1e-12: a variance such as 1 - m^2 that rounding made negative is zero
-    valid = np.isfinite(cov).all(axis=(1, 2)) & (np.abs(rest).max(axis=(1, 2)) <= 1e-10 * scale + 1e-12)
-    return factor, valid
-
-
 def integrate(
     integrand: Integrand,
     integrands: int,
@@ -125,6 +100,8 @@ def _choose(law: Law, rows: Index, structure: Structure) -> list[tuple[Index, Ab
         return [(rows, GaussHermite(structure.degree), law)]
     if law.dim > _MAX_TENSOR_DIM or (structure.curved and law.dim > 1):
         return [(rows, None, law)]
+    if all(s is None for s in (structure.kinks, structure.steps, structure.curved)) and not structure.singular:
+        return [(rows, Trapezoid(), law)]
     kinks, steps = (_in_standard_coordinates(law, f) for f in (structure.kinks, structure.steps))
     steep = _steep(steps)
     everywhere = bool(kinks.slope.shape[1] or structure.curved or structure.singular)
@@ -135,6 +112,8 @@ def _choose(law: Law, rows: Index, structure: Structure) -> list[tuple[Index, Ab
         groups.append((smooth, Trapezoid(), law))
     if split.size:
         steps = Planes(np.where(steep[..., None], steps.slope, 0.0), steps.offset)
+        some = steep[split].any(axis=0)
+        steps = Planes(steps.slope[:, some], steps.offset[:, some])
         groups.append((split, *_panels(law, structure, kinks, steps, split)))
     return groups
 
@@ -170,39 +149,46 @@ def _panels(law: Law, structure: Structure, kinks: Planes, steps: Planes, rows: 
     offsets = [kinks.offset, steps.offset, steps.offset - _STEP_WIDTH, steps.offset + _STEP_WIDTH]
     planes = Planes(np.concatenate(parallel, axis=1), np.concatenate(offsets, axis=1))
     turned = law.turned(rotation) if n > 1 and directions else law
-    splitting = _Splitting(planes, (*first, *first[number:], *first[number:]), structure, turned)
-    return Panels(splitting.levels, splitting.count(rows), structure.singular), turned
+    splitting = _Splitting(planes, (*first, *first[number:], *first[number:]), structure, turned, rows)
+    every = functools.cache(splitting.levels)  # for the reaches that are needed, once for all orders
+
+    def planes_of(some: Index, reach: float) -> tuple[Planes, ...]:
+        place = np.searchsorted(rows, some)
+        return tuple(Planes(p.slope[place], p.offset[place]) for p in every(reach))
+
+    return Panels(planes_of, _count(every(_REACHES[0])), structure.singular), turned
+
+
+def _count(planes: tuple[Planes, ...]) -> float:
+    """Panels for each batch point; a coordinate without planes counts as two."""
+    one, two = (Unit(u, u[::-1], u, u) for u in (np.full(1, 0.5), np.array([0.25, 0.75])))
+    return sum(p.inner.size for p in walk(planes, one, two, _REACHES[0])) / len(planes[0].offset)
 
 
 @dataclass(frozen=True)
 class _Splitting:
-    """The planes of a batch in its turned standard coordinates."""
+    """The planes of the batch points `rows` in their turned standard coordinates."""
 
     planes: Planes
     first: tuple[int, ...]
     structure: Structure
     law: Law
+    rows: Index
 
-    def levels(self, rows: Index, reach: float) -> tuple[Planes, ...]:
-        slope, offset, first = self.planes.slope[rows], self.planes.offset[rows], self.first
+    def levels(self, reach: float) -> tuple[Planes, ...]:
+        slope, offset, first = self.planes.slope[self.rows], self.planes.offset[self.rows], self.first
         if self.structure.curved:
-            roots = sign_changes(self._curved(rows), len(rows), reach)
+            roots = sign_changes(self._curved, len(self.rows), reach)
             known = np.isfinite(roots)
             slope = np.concatenate([slope, np.where(known, 1.0, 0.0)[..., None]], axis=1)
             offset = np.concatenate([offset, np.where(known, -roots, 1.0)], axis=1)
             first = (*first, *(1 for _ in range(roots.shape[1])))
         return levels(slope, offset, first, reach)
 
-    def count(self, rows: Index) -> float:
-        """Panels for each batch point; a coordinate without planes counts as two."""
-        one, two = (Unit(u, u[::-1], u, u) for u in (np.full(1, 0.5), np.array([0.25, 0.75])))
-        found = walk(self.levels(rows, _REACHES[0]), one, two, _REACHES[0])
-        return sum(p.inner.size for p in found) / len(rows)
-
-    def _curved(self, rows: Index) -> Callable[[Array, Index], list[Array]]:
-        curved = self.structure.curved
-        assert curved is not None
-        return lambda t, owner: curved(self.law.points([t], rows[owner]), rows[owner])
+    def _curved(self, t: Array, owner: Index) -> list[Array]:
+        assert self.structure.curved is not None
+        owner = self.rows[owner]
+        return self.structure.curved(self.law.points([t], owner), owner)
 
 
 @dataclass(frozen=True)
@@ -243,21 +229,21 @@ class _Refinement:
         before, previous = np.zeros(shape), np.full(shape, np.inf)
         beyond = []
         for order in orders:
+            first = order == orders[0] and not rule.exact
             now = self._sums(rule, rows, order, reach)
-            change = np.zeros_like(before) if rule.exact else np.abs(now.value - before)
-            if order == orders[0] and not rule.exact:
-                change = np.maximum(now.mass, np.inf if len(orders) > 1 else 0.0)
             noise = _ROUNDING * now.mass
             allowed = np.maximum(self._allowed(now.value), np.maximum(10 * noise, now.inherited))
             known = np.isfinite(now.value)
-            reached = np.all((change <= np.maximum(allowed, now.rim)) | ~known, axis=0)
-            slow = change if order == orders[0] else _unsettled(change, previous, now.mass, reached)
+            change = np.zeros(now.value.shape) if rule.exact else np.abs(now.value - before)
+            reached = np.all(((change <= np.maximum(allowed, now.rim)) & (not first)) | ~known, axis=0)
+            apart = now.mass if first else _unsettled(change, previous, now.mass, reached)
             self.result.value[:, rows] = now.value
-            self.result.error[:, rows] = slow + now.rim + noise + now.inherited
+            self.result.error[:, rows] = apart + now.rim + noise + now.inherited
             cut = ((now.rim > allowed) & known).any(axis=0)
             settled = reached | (order == orders[-1]) | (cut & (now.rim > _CUT_OFF * now.mass).any(axis=0))
             beyond.append(rows[settled & cut])
-            rows, before, previous = rows[~settled], now.value[:, ~settled], change[:, ~settled]
+            rows, before = rows[~settled], now.value[:, ~settled]
+            previous = previous[:, ~settled] if first else change[:, ~settled]
             if not rows.size:
                 break
         return np.concatenate(beyond)
@@ -283,6 +269,8 @@ def _unsettled(change: Array, previous: Array, mass: Array, reached: NDArray[Any
     Up to ten times the last where they fall slowly; and two orders may agree by chance: the least that is
     believed after a change p of a mass M is M (p/M)^(3/2), as if it came from exponential convergence.
     """
+    if reached.all():
+        return change
     ratio = np.where(np.isfinite(previous), np.clip(change / previous, 0.0, 10 / 11), 0.0)
     slow = change * np.maximum(1.0, np.nan_to_num(ratio / (1 - ratio)))
     least = np.where(np.isfinite(previous), mass * np.minimum(previous / mass, 1.0) ** 1.5, 0.0)

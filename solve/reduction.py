@@ -170,22 +170,28 @@ def _fewer_forms(e: Expectation) -> sp.Expr | None:
     return Expectation(integrand, list(names.values()), law)
 
 
-def _in_forms(expr: sp.Expr, variables: tuple[sp.Symbol, ...], names: dict[Direction, sp.Symbol]) -> sp.Expr:
-    """`expr` with its affine parts written in new symbols, one for each direction."""
+def _in_forms(
+    expr: sp.Expr,
+    variables: tuple[sp.Symbol, ...],
+    names: dict[Direction, sp.Symbol],
+    bound: frozenset[sp.Symbol] = frozenset(),
+) -> sp.Expr:
+    """`expr` with its affine parts written in new symbols, one for each direction free of `bound`."""
     if not expr.has_free(*variables):
         return expr
     form = affine(expr, variables)
-    if form is not None:
+    if form is not None and not any(c.has_free(*bound) for c in form.coefficients):
         direction = normal(Affine(form.coefficients, sp.S.Zero)).coefficients
         i = next(i for i, c in enumerate(direction) if c != 0)
         symbol = names.setdefault(direction, sp.Dummy(f"form{len(names)}", real=True))
         return form.coefficients[i] / direction[i] * symbol + form.constant
+    if isinstance(expr, Expectation):
+        bound |= frozenset(expr.variables)
+    args = list(expr.args)
     if isinstance(expr, sp.Add):
-        flat = [t for t in expr.args if affine(t, variables) is not None]
-        if len(flat) > 1:
-            others = [_in_forms(t, variables, names) for t in expr.args if t not in flat]
-            return sp.Add(_in_forms(sp.Add(*flat), variables, names), *others)
-    return expr.func(*(_in_forms(a, variables, names) for a in expr.args))
+        flat = [t for t in args if affine(t, variables) is not None]
+        args = [sp.Add(*flat), *(t for t in args if t not in flat)] if len(flat) < len(args) else args
+    return expr.func(*(_in_forms(a, variables, names, bound) for a in args))
 
 
 _STEPS: tuple[Callable[[Expectation], sp.Expr | None], ...] = (

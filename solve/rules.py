@@ -12,10 +12,11 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from solve.law import Law
 from solve.nodes import Array, gauss_hermite, legendre, sobol_normal, tanh_sinh, trapezoid
 from solve.panels import CHUNK, Index, Planes, Unit, walk
 
-__all__ = ["REPLICAS", "AbstractRule", "GaussHermite", "Integrand", "Law", "Panels", "Sums", "Trapezoid", "sobol"]
+__all__ = ["REPLICAS", "AbstractRule", "GaussHermite", "Integrand", "Panels", "Sums", "Trapezoid", "sobol"]
 
 REPLICAS = 16
 _STUDENT = 3.0  # 99 per cent of Student's t with 15 degrees of freedom
@@ -31,39 +32,6 @@ class Integrand(Protocol):
 
         Returns the values, broadcastable to (rows, nodes), and their errors or None, of each function.
         """
-
-
-@dataclass(frozen=True)
-class Law:
-    """x = mean + factor t, t ~ N(0, I). mean: (B, n), factor: (B, n, n)."""
-
-    mean: Array
-    factor: Array
-
-    @property
-    def dim(self) -> int:
-        """n."""
-        return int(self.mean.shape[1])
-
-    @functools.cached_property
-    def reads(self) -> tuple[tuple[int, ...], ...]:
-        """For each x_i the t_j that it depends on, for any batch point."""
-        n = self.dim
-        return tuple(tuple(j for j in range(n) if self.factor[:, i, j].any()) for i in range(n))
-
-    def turned(self, rotation: Array) -> Law:
-        """The same laws in rotated coordinates: t_old = rotation t_new."""
-        # summed term by term: equal rows of the factor stay equal to the last bit
-        parts = [self.factor[:, :, i, None] * rotation[:, None, i, :] for i in range(self.dim)]
-        return Law(self.mean, functools.reduce(np.add, parts))
-
-    def points(self, t: Sequence[Array], owner: Index) -> list[Array]:
-        """x_i from t_j, each (rows, nodes), (rows, 1) or (1, nodes)."""
-        mean, factor = self.mean[owner], self.factor[owner]
-        return [
-            functools.reduce(np.add, (factor[:, i, j, None] * t[j] for j in reads), mean[:, i, None])
-            for i, reads in enumerate(self.reads)
-        ]
 
 
 @dataclass(frozen=True)
@@ -141,6 +109,11 @@ def _growing(first: int, dim: int, points: float) -> tuple[int, ...]:
     while orders[-1] ** dim <= points:
         orders.append(max(orders[-1] + 2, 2 * round(orders[-1] * ratio / 2)))
     return tuple(orders[:-1])
+
+
+@functools.lru_cache(maxsize=64)
+def _alternating(orders: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n - 1 + k % 2 for k, n in enumerate(orders))
 
 
 @functools.lru_cache(maxsize=16)
@@ -221,8 +194,7 @@ class Trapezoid(AbstractRule):
 
     def orders(self, dim: int, max_points: int) -> tuple[int, ...]:
         """Nodes across the centre, in each coordinate: alternately odd and even."""
-        even = _growing(self.first[dim], dim, max_points / _BALL[dim])
-        return tuple(n - 1 + k % 2 for k, n in enumerate(even))
+        return _alternating(_growing(self.first[dim], dim, max_points / _BALL[dim]))
 
     def sums(self, f: Integrand, integrands: int, law: Law, rows: Index, order: int, reach: float) -> Sums:
         """Sums over the nodes of the product rule in a ball."""

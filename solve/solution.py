@@ -40,7 +40,7 @@ class Solution:
     prediction: Prediction | None
     laws: Prediction | None
     escape: Escape | None
-    escape_steps: float | None
+    escape_steps: float | str | None
     fixed_points: tuple[tuple[FixedPoint, float], ...]
     reasons: Mapping[str, str]
     missing: tuple[str, ...]

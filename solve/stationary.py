@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize_scalar
 
+from solve.differences import jacobian, solve_linear
 from solve.domain import AbstractRegion, Box
-from solve.jacobian import jacobian, solve_linear
 from solve.result import Array
 
 __all__ = ["Field", "FixedPoint", "Stability", "stationary_points"]

@@ -59,14 +59,13 @@ class Source:
                     yield a.asname or a.name, module, a.name
             elif isinstance(node, ast.Call) and _tail(node.func) in {"import_module", "__import__"}:
                 name = node.args[0] if node.args else None
-                constant = isinstance(name, ast.Constant) and isinstance(name.value, str)
-                yield "", name.value if constant else "<a module named at run time>", None
+                start = name.values[0] if isinstance(name, ast.JoinedStr) else name  # a module of a named package
+                constant = isinstance(start, ast.Constant) and isinstance(start.value, str)
+                yield "", start.value.rstrip(".") if constant else "<a module named at run time>", None
 
     def imported(self) -> set[str]:
         """Every module the file may import: `from a import b` counts as a and as a.b."""
-        return {
-            name for _, m, member in self.imports() for name in ((m, f"{m}.{member}") if member else (m,))
-        }
+        return {name for _, m, member in self.imports() for name in ((m, f"{m}.{member}") if member else (m,))}
 
     @cached_property
     def aliases(self) -> dict[str, str]:
@@ -111,11 +110,7 @@ def imports_are_allowed(source: Source) -> list[str]:
 
 def tasks_are_independent(source: Source) -> list[str]:
     is_task = source.package == "derive.tasks" and not source.is_package
-    return [
-        f"imports {m}, of another task"
-        for m in source.imported()
-        if is_task and m.startswith("derive.tasks.")
-    ]
+    return [f"imports {m}, of another task" for m in source.imported() if is_task and m.startswith("derive.tasks.")]
 
 
 def names_say_a_concept(source: Source) -> list[str]:

@@ -7,31 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import sympy as sp
-from numpy.typing import NDArray
 
 from derive.document import TaskError
 from derive.equations import EquationSystem, Flow
-from derive.exponent import Exponent, Trapped
-from derive.task import Derivation
-from derive.tasks.sequence_single_index import SequenceSingleIndex, Start, dimension
-from solve.compiled import compile_system
-from solve.escape import mean_escape_time
+from derive.task import Derivation, dimension
 from solve.exponents import number
 from solve.solution import Solution, solve_derivation
+from verify.experiment import Columns, Experiment, experiment
 from verify.simulation import Ensemble, replicate
-from verify.simulations.sequence_single_index import ESCAPE, SphericalSGD
 from verify.statistics import compare
 from verify.verdict import Comparison, Row, Tolerance, Verdict
 
 __all__ = ["Check", "Control", "check", "check_record", "drift_times"]
 
 _CONTROL_FACTORS = (1.05, 1.1, 1.2, 1.5, 2.0)
-_MOST_TIMES = 5
-
-Values = Mapping[sp.Symbol, float]
-Columns = Mapping[sp.Symbol, NDArray[np.float64]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +41,7 @@ class Check:
 
     derivation: Derivation[Any]
     solution: Solution
+    plan: Experiment
     ensembles: tuple[Ensemble, ...]
     predictions: tuple[Columns, ...]
     comparison: Comparison
@@ -81,21 +72,20 @@ def check(
     lacking = [name for name in solution.missing if name != dimension.name]
     if lacking:
         raise TaskError(f"verify needs a value for {', '.join(lacking)}. Give it with --set NAME=VALUE.")
-    simulation = _simulation(derivation)
-    values = {q.symbol: solution.parameters[q.symbol] for q in task.parameters}
+    plan = experiment(derivation, solution)
+    values = {q.symbol: solution.parameters[q.symbol] for q in task.parameters if q.symbol != dimension}
     ensembles = []
     for size in task.verify.dimensions:
         progress(f"simulating {task.verify.seeds} replicas at d = {size}")
         seeds = range(seed, seed + task.verify.seeds)
-        ensembles.append(replicate(simulation, values, size=size, seeds=seeds))
+        ensembles.append(replicate(plan.simulation, values, size=size, seeds=seeds))
         progress(f"  done after {time.perf_counter() - begun:.1f} s")
-    predict = _predictor(derivation, values)
-    predictions = tuple(predict(derivation.system, e) for e in ensembles)
+    predictions = tuple(plan.predict(derivation.system, e) for e in ensembles)
     tolerance = Tolerance(float(task.verify.false_alarm))
     comparison = compare(predictions, ensembles, tolerance)
-    control = _control(derivation.system, predict, ensembles, tolerance)
+    control = _control(derivation.system, plan, ensembles, tolerance)
     seconds = time.perf_counter() - begun
-    return Check(derivation, solution, tuple(ensembles), predictions, comparison, control, seconds)
+    return Check(derivation, solution, plan, tuple(ensembles), predictions, comparison, control, seconds)
 
 
 def drift_times(system: EquationSystem, factor: float) -> EquationSystem:
@@ -124,65 +114,15 @@ def check_record(checked: Check) -> dict[str, Any]:
     }
 
 
-def _simulation(derivation: Derivation[Any]) -> SphericalSGD:
-    task: SequenceSingleIndex = derivation.task
-    if not isinstance(task.start, Start):
-        return SphericalSGD(task, times=_chosen_times(task))
-    exponent: Exponent = derivation.exponents["sie"]
-    if len(task.overlaps) > 1 or exponent.value not in (1, 2) or exponent.trapped is not Trapped.NO:
-        raise TaskError(
-            "training.start is random: that is compared for one overlap and exponent 1 or 2, where every run escapes. "
-            "Give the overlaps at the start, e.g. start = { m = 1/10 }."
-        )
-    return SphericalSGD(task, escape=float(task.solve.escape))
-
-
-def _chosen_times(task: SequenceSingleIndex) -> tuple[float, ...]:
-    """At most five times of the grid, the last included: more would share the false-alarm rate for nothing."""
-    times = [t for t in task.solve.times.points() if t > 0]
-    places = np.unique(np.linspace(0, len(times) - 1, min(_MOST_TIMES, len(times))).round().astype(int))
-    return tuple(times[i] for i in places)
-
-
-def _predictor(derivation: Derivation[Any], values: Values) -> Callable[[EquationSystem, Ensemble], Columns]:
-    task: SequenceSingleIndex = derivation.task
-
-    def at_size(system: EquationSystem, size: int) -> dict[sp.Symbol, float]:
-        known = {**values, dimension: float(size)}
-        return {q.symbol: known[q.symbol] for q in system.parameters if q.symbol in known}
-
-    def series(system: EquationSystem, ensemble: Ensemble) -> Columns:
-        found = compile_system(system).integrate(at_size(system, ensemble.size), ensemble.axis)
-        return {s: found[s] for s in task.overlap_symbols}
-
-    def escape(system: EquationSystem, ensemble: Ensemble) -> Columns:
-        own = at_size(system, ensemble.size)
-        here = solve_derivation(derivation, {s.name: v for s, v in {**values, dimension: ensemble.size}.items()})
-        spread = _law(here, "start_overlap")
-        time_ = mean_escape_time(compile_system(system), own, spread, float(task.solve.escape))
-        clock = task.clock.xreplace({s: sp.Float(v) for s, v in {**values, dimension: ensemble.size}.items()})
-        return {ESCAPE: np.asarray(time_ * float(clock))}
-
-    return escape if isinstance(task.start, Start) else series
-
-
-def _law(solution: Solution, name: str) -> float:
-    laws = solution.laws
-    found = {} if laws is None else {s.name: float(v) for s, v in laws.values.items()}
-    if not np.isfinite(found.get(name, np.nan)):
-        raise TaskError(f"The law of {name} has no finite value at these parameters: does the start escape at all?")
-    return found[name]
-
-
 def _control(
     system: EquationSystem,
-    predict: Callable[[EquationSystem, Ensemble], Columns],
+    plan: Experiment,
     ensembles: Sequence[Ensemble],
     tolerance: Tolerance,
 ) -> Control | None:
     for factor in _CONTROL_FACTORS:
         wrong = drift_times(system, factor)
-        comparison = compare([predict(wrong, e) for e in ensembles], ensembles, tolerance)
+        comparison = compare([plan.predict(wrong, e) for e in ensembles], ensembles, tolerance)
         if comparison.verdict is Verdict.disagrees:
             return Control(f"drift times {factor}", comparison)
     return None

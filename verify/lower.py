@@ -64,7 +64,7 @@ def lower(expressions: Sequence[sp.Expr], arguments: Sequence[sp.Symbol]) -> Low
     symbols = tuple(arguments)
     if len(set(symbols)) < len(symbols):
         raise ValueError(f"lower: an argument is given twice in {symbols}. Name each argument once.")
-    expressions = tuple(sp.sympify(e, strict=True) for e in expressions)
+    expressions = tuple(e if isinstance(e, sp.Expr) else sp.Float(e) for e in expressions)
     free = set().union(*(e.free_symbols for e in expressions)) - set(symbols)
     if free:
         names = ", ".join(sorted(s.name for s in free))

@@ -10,12 +10,12 @@ from importlib import metadata
 from pathlib import Path
 
 import numpy as np
-import sympy as sp
 
 from derive.drawing import svg
 from derive.equations import EquationSystem
 from derive.mathml import mathml
 from derive.present import markdown
+from derive.task import dimension
 from solve.compiled import compile_system
 from verify.check import Check
 from verify.verdict import Row
@@ -104,14 +104,15 @@ def figure_svg(checked: Check) -> str:
     axes.legend(frameon=False)
     buffer = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "limitlaw", "svg.fonttype": "none"}):
-        FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})
+        FigureCanvasSVG(figure)
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
 
 
 def _draw_series(axes: object, checked: Check) -> None:
     system, quantities = checked.derivation.system, tuple(checked.predictions[0])
     last = float(max(e.axis[-1] for e in checked.ensembles if e.axis is not None))
-    known = {**checked.solution.parameters, sp.Symbol("d", positive=True): float(checked.ensembles[-1].size)}
+    known = {**checked.solution.parameters, dimension: float(checked.ensembles[-1].size)}
     own = {q.symbol: known[q.symbol] for q in system.parameters if q.symbol in known}
     times = np.linspace(0.0, last, _CURVE_POINTS)
     curve = compile_system(system).integrate(own, times)
@@ -124,8 +125,8 @@ def _draw_series(axes: object, checked: Check) -> None:
             label = f"{quantity.name}, d = {e.size}" if quantity is quantities[0] else None
             style = {"fmt": "osD^v"[i % 5], "ms": 4, "capsize": 2}
             axes.errorbar(e.axis, x.mean(axis=0), spread, label=label, **style)  # type: ignore[attr-defined]
-    axes.set_xlabel("time tau = learning rate x steps / dimension")  # type: ignore[attr-defined]
-    axes.set_ylabel("overlap")  # type: ignore[attr-defined]
+    axes.set_xlabel(checked.plan.axis)  # type: ignore[attr-defined]
+    axes.set_ylabel(checked.plan.label)  # type: ignore[attr-defined]
 
 
 def _draw_sizes(axes: object, checked: Check) -> None:

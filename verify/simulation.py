@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -174,8 +175,15 @@ def checked_values(quantities: Sequence[Quantity], given: Values) -> dict[sp.Sym
     missing = sorted(str(s) for s, q in known.items() if s not in given and q.default is None)
     if unknown or missing:
         raise ValueError(f"The simulation needs values for {missing}, and does not know {unknown}.")
-    values = {s: sp.S(given.get(s, q.default)) for s, q in known.items()}
+    values = {s: _exact(given.get(s, q.default)) for s, q in known.items()}
     for s, value in values.items():
         if value not in known[s].domain:
             raise ValueError(f"{s} = {value} is outside its domain {known[s].domain}.")
     return {s: float(v) for s, v in values.items()}
+
+
+def _exact(value: float | sp.Expr) -> sp.Expr:
+    """The number as SymPy's sets know it: 2.0 is the integer 2, which a domain of integers holds."""
+    if isinstance(value, sp.Expr):
+        return value
+    return sp.Rational(value) if math.isfinite(value) else sp.nan

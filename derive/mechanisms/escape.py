@@ -15,7 +15,7 @@ from derive.functions import LargestEigenvalue
 from derive.mechanisms.spherical_sgd import SphericalSgd
 from derive.rules import reduced
 
-__all__ = ["G", "escape_laws", "growth", "learning_rate_max", "start_overlap", "steps", "threshold"]
+__all__ = ["escape_laws", "gain_laws", "leading_strength"]
 
 G = sp.Symbol("G", real=True)
 V0 = sp.Symbol("V0", nonnegative=True)
@@ -25,6 +25,10 @@ learning_rate_max = sp.Symbol("learning_rate_max", real=True)
 start_overlap = sp.Symbol("start_overlap", positive=True)
 steps = sp.Symbol("steps_to_escape", real=True)
 threshold = sp.Symbol("threshold", positive=True)
+G_tied = sp.Symbol("G_tied", real=True)
+G_untied = sp.Symbol("G_untied", real=True)
+rate_ratio = sp.Symbol("learning_rate_ratio", positive=True)
+gain = sp.Symbol("gain", real=True)
 
 _DERIVED = Source("derived", "leading order of the flow at zero overlap")
 
@@ -42,9 +46,7 @@ def leading_strength(form: Mapping[tuple[int, ...], sp.Expr], k: int, overlaps: 
         n = tuple((a == i) + (a == j) for a in range(overlaps))
         return form.get(n, sp.S.Zero) / (1 if i == j else 2)
 
-    return LargestEigenvalue.of(
-        sp.ImmutableDenseMatrix(overlaps, overlaps, lambda i, j: entry(int(i), int(j)))
-    )
+    return LargestEigenvalue.of(sp.ImmutableDenseMatrix(overlaps, overlaps, lambda i, j: entry(int(i), int(j))))
 
 
 def escape_laws(
@@ -66,9 +68,7 @@ def escape_laws(
     origin = dict.fromkeys(problem.overlaps, sp.S.Zero)
     v0 = reduced(problem.gradient_norm.xreplace(origin))
     rate = problem.learning_rate
-    equations = [
-        _define(G, "largest value of the leading form of -R on the unit sphere of overlaps", strength)
-    ]
+    equations = [_define(G, "largest value of the leading form of -R on the unit sphere of overlaps", strength)]
     equations.append(_define(V0, "squared gradient norm at zero overlap", v0))
     used = rate
     if k == 2:
@@ -77,9 +77,7 @@ def escape_laws(
         equations.append(
             _define(growth, "growth rate of the overlap at the start, per unit of tau", k * G - used * V0 / 2)
         )
-        equations.append(
-            _define(learning_rate_max, "learning rate above which the start is stable", 2 * k * G / V0)
-        )
+        equations.append(_define(learning_rate_max, "learning rate above which the start is stable", 2 * k * G / V0))
         noise = sp.sqrt(1 + used * S0 / (2 * growth)) if random_start else sp.S.One
         equations.append(_define(start_overlap, "overlap that the escape starts from", initial * noise))
         time = sp.log(threshold / start_overlap) / growth
@@ -106,6 +104,27 @@ def escape_laws(
     reach = Quantity(threshold, "overlap that counts as escaped", sp.Interval(0, 1), default=sp.S.Half)
     read = set().union(*(e.reads() for e in equations))
     return EquationSystem(tuple(equations), tuple(p for p in (*parameters, reach) if p.symbol in read))
+
+
+def gain_laws(tied: SphericalSgd, untied: SphericalSgd, k: int, length: int, ratio: sp.Expr) -> EquationSystem | None:
+    """Steps of the untied student over steps of the tied one to the same overlap, drift alone, from equal overlaps.
+
+    n = D tau / gamma and tau ~ 1/G at equal exponents: gain = L (gamma_tied / gamma_untied) G_tied / G_untied.
+    k is the exponent of either; None where the other's differs or a leading form has no single best direction.
+    """
+    problems = (tied, untied)
+    if any(p.form(j) for p in problems for j in range(1, k)) or not all(p.form(k) for p in problems):
+        return None
+    strengths = [leading_strength(p.form(k), k, len(p.overlaps)) for p in problems]
+    if strengths[0] is None or strengths[1] is None:
+        return None
+    equations = (
+        _define(G_tied, "leading strength of the tied student", strengths[0]),
+        _define(G_untied, "leading strength of the untied student", strengths[1]),
+        _define(rate_ratio, "learning rate of the tied over that of the untied student", ratio),
+        _define(gain, "steps of the untied over steps of the tied student", length * rate_ratio * G_tied / G_untied),
+    )
+    return EquationSystem(equations)
 
 
 def _define(symbol: sp.Symbol, meaning: str, rhs: sp.Expr) -> Define:

@@ -91,9 +91,7 @@ class SphericalSgd:
         own = sp.Matrix(
             q,
             q,
-            lambda i, j: (
-                self.gram[teacher_of[i][1], teacher_of[j][1]] if teacher_of[i][0] == teacher_of[j][0] else 0
-            ),
+            lambda i, j: self.gram[teacher_of[i][1], teacher_of[j][1]] if teacher_of[i][0] == teacher_of[j][0] else 0,
         )
         cov = sp.BlockMatrix([[self.mixing * self.mixing.T, cross], [cross.T, own]]).as_explicit()
         return Gaussian([*self._shift, *[0] * q], cov)
@@ -187,9 +185,7 @@ class SphericalSgd:
                 result[powers] = result.get(powers, sp.S.Zero) + c
         return {n: sp.expand(c) for n, c in result.items() if c != 0}
 
-    def _pairings(
-        self, degree: int
-    ) -> Iterator[tuple[tuple[int, ...], sp.Expr, tuple[int, ...], tuple[int, ...]]]:
+    def _pairings(self, degree: int) -> Iterator[tuple[tuple[int, ...], sp.Expr, tuple[int, ...], tuple[int, ...]]]:
         """(powers of o, weight, Hermite orders of phi, of z) of each monomial of Mehler's exponential."""
         links = [
             (i, j, self.mixing[i, t], k)
@@ -205,9 +201,7 @@ class SphericalSgd:
                 powers[k] += n
                 rows[i] += n
                 columns[j] += n
-            weight = sp.Mul(
-                *(link[2] ** n / f(n) for link, n in used), *(sp.sqrt(f(n)) for n in (*rows, *columns))
-            )
+            weight = sp.Mul(*(link[2] ** n / f(n) for link, n in used), *(sp.sqrt(f(n)) for n in (*rows, *columns)))
             yield tuple(powers), weight, tuple(rows), tuple(columns)
 
     def _coupling(self, rows: tuple[int, ...], columns: tuple[int, ...]) -> sp.Expr:

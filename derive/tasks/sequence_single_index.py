@@ -18,7 +18,7 @@ from derive.document import Document, Table, TaskError
 from derive.equations import Define, Equation, EquationSystem, Flow, Quantity, Source
 from derive.exponent import Exponent, pair_exponent, target_exponent
 from derive.hermite import HermiteExpansion
-from derive.mechanisms.escape import escape_laws
+from derive.mechanisms.escape import escape_laws, gain_laws
 from derive.mechanisms.spherical_sgd import SphericalSgd, cross_terms
 from derive.parse import parse_constant, parse_expression
 from derive.settings import SolveSettings, VerifySettings
@@ -32,13 +32,12 @@ from derive.students import (
     name_generic_coefficients,
     network,
 )
-from derive.task import TaskSpec
+from derive.task import TaskSpec, dimension
 
 __all__ = ["SequenceSingleIndex", "Start"]
 
 PAPER = "arXiv:2506.02651"
 RESERVED = ("m", "e", "mu", "tau", "V", "R", "S", "G", "n", "f", "y", "u", "s", "w", "x")
-dimension = sp.Symbol("d", positive=True)
 risk_symbol = sp.Symbol("R", real=True)
 gradient_norm_symbol = sp.Symbol("V", nonnegative=True)
 
@@ -209,7 +208,20 @@ class SequenceSingleIndex(TaskSpec):
         random_start = isinstance(self.start, Start)
         initial = sp.sqrt(sp.Add(*(v**2 for v in self._initial().values())))
         parameters = self._all_parameters()
-        return escape_laws(self.problem, k, self.weights, initial, parameters, random_start)
+        escape = escape_laws(self.problem, k, self.weights, initial, parameters, random_start)
+        return _joined(escape, self._gain(k))
+
+    def _gain(self, k: int) -> EquationSystem | None:
+        """The gain of tying the weights, for the learning-rate rule of the settings."""
+        if self.student.kind is StudentKind.ATTENTION:
+            return None
+        u = self.student.fields[0]
+        activation = sp.Lambda(u, self.student.output[0])
+        tied, untied = (
+            replace(self, student=network(kind, self.length, activation)).problem
+            for kind in (StudentKind.TIED, StudentKind.UNTIED)
+        )
+        return gain_laws(tied, untied, k, self.length, self.solve.learning_rate_ratio)
 
     def _noise_quantities(self) -> list[tuple[Quantity, int, int]]:
         names = [s.name for s in self.overlap_symbols]
@@ -255,6 +267,7 @@ class SequenceSingleIndex(TaskSpec):
         length = data.integer("length", 1, 64)
         positions = _positions(data, length)
         tokens = sp.symbols(f"z1:{length + 1}", real=True)
+        names.setdefault("L", sp.Integer(length))
         in_tokens = names | {t.name: t for t in tokens} | {"z": sp.ImmutableDenseMatrix(tokens)}
         formula = document.table("target", required=True).formula("formula", in_tokens)
         target = tuple(formula) if isinstance(formula, sp.MatrixBase) else (formula,)
@@ -262,7 +275,6 @@ class SequenceSingleIndex(TaskSpec):
         training = document.table("training", required=False)
         if names.setdefault("d", dimension) != dimension:
             raise TaskError('parameters.d is the dimension of a token; its domain is "(0,inf)".')
-        in_rate = names | {"L": sp.Integer(length)}
         task = cls(
             length=length,
             parameters=parameters,
@@ -270,15 +282,21 @@ class SequenceSingleIndex(TaskSpec):
             target=target,
             student=student,
             loss=_loss(training, student.shape, names),
-            learning_rate=_learning_rate(training, in_rate),
+            learning_rate=_learning_rate(training, names),
             positions=positions,
             values=document.values,
-            solve=SolveSettings.read(document.table("solve", required=False)),
+            solve=SolveSettings.read(document.table("solve", required=False), length),
             verify=VerifySettings.read(document.table("verify", required=False)),
         )
         task = replace(task, start=_start(training, task, names))
         document.finish()
         return task
+
+
+def _joined(first: EquationSystem | None, second: EquationSystem | None) -> EquationSystem | None:
+    if first is None or second is None:
+        return first or second
+    return EquationSystem((*first.equations, *second.equations), (*first.parameters, *second.parameters))
 
 
 def _positions(data: Table, length: int) -> sp.ImmutableDenseMatrix | None:

@@ -15,7 +15,7 @@ from derive.expectation import Expectation, bound_symbol, expectations
 from derive.functions import He, Phi, relu, sigmoid
 from derive.measures import Gaussian, Measure, standard_normal
 from derive.rules import closed_form, reduced
-from tests.derive.truth import value
+from tests.derive.truth import value, value_nested
 
 x, y, w = sp.symbols("x y w", real=True)
 m, mu, t = sp.symbols("m mu t", real=True)
@@ -234,26 +234,8 @@ def test_derivative_of_a_nested_expectation() -> None:
     nested = Expectation(inner, [y], Gaussian([0], [[v]]))
     flat = Expectation(sp.tanh(x + mu), [x], Gaussian([0], [[1 - m**2 + m**2 * v]]))
     for s in (m, v, mu):
-        found = _nested_value(nested.diff(s), AT)
+        found = value_nested(nested.diff(s), AT)
         assert found == pytest.approx(value(flat.diff(s), AT), rel=1e-10)  # trapezoid, exponentially accurate
-
-
-def _nested_value(e: sp.Expr, values: Mapping[sp.Symbol, sp.Expr]) -> float:
-    """The outer expectation by the trapezoid rule with 49 nodes, the inner one by `value`."""
-    e = e.xreplace(dict(values))
-    if not any(outer.integrand.has(Expectation) for outer in expectations(e)):
-        return value(e)
-    total = sp.S.Zero
-    numbers = {}
-    for outer in expectations(e):
-        (z,) = outer.variables
-        spread, mean = float(sp.sqrt(outer.measure.cov[0, 0])), float(outer.measure.mean[0])
-        nodes = [k / 3 for k in range(-24, 25)]
-        weights = [float(sp.exp(-(k**2) / 2)) / float(sp.sqrt(2 * sp.pi)) / 3 for k in nodes]
-        inside = [value(outer.integrand.xreplace({z: sp.Float(mean + spread * k, 17)}), width=4) for k in nodes]
-        numbers[outer] = sp.Float(sum(a * b for a, b in zip(weights, inside, strict=True)), 17)
-    total = e.xreplace(numbers)
-    return float(total)
 
 
 class _Uniform(Measure):

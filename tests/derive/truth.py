@@ -61,12 +61,22 @@ MPMATH = {
 }
 
 
-def kinks(f: sp.Expr) -> list[sp.Expr]:
-    """Arguments whose zeros are the kinks and jumps of f."""
+def kinks(f: sp.Expr) -> set[sp.Expr]:
+    """Expressions without kinks whose zeros hold the kinks and jumps of f."""
     found = [e.args[0] for e in f.atoms(*KINKED)]
     for e in f.atoms(sp.Max, sp.Min):
         found += [a - b for a, b in itertools.combinations(e.args, 2)]
-    return found
+    return set().union(*(_branches(e) for e in found))
+
+
+def _branches(e: sp.Expr) -> set[sp.Expr]:
+    """The expressions that e is between the kinks inside it."""
+    inner = next(iter(e.atoms(*KINKED, sp.Max, sp.Min)), None)
+    if inner is None:
+        return {e}
+    a = inner.args[0]
+    pieces = {relu: (a, 0), sp.Abs: (a, -a), sp.sign: (1, -1), sp.Heaviside: (0, 1)}.get(inner.func, inner.args)
+    return set().union(*(_branches(e.xreplace({inner: sp.S(piece)})) for piece in pieces))
 
 
 def _lines(f: sp.Expr, x: Sequence[sp.Symbol]) -> list[tuple[Array, float]]:
@@ -135,6 +145,21 @@ def _outermost(e: sp.Basic) -> set[Expectation]:
     return set().union(*(_outermost(a) for a in e.args)) if e.args else set()
 
 
+def value_nested(e: sp.Expr, values: Mapping[sp.Symbol, Any]) -> float:
+    """`value` where an outer expectation in one variable, smooth in it, holds inner ones: 49 trapezoid nodes."""
+    e = e.xreplace({k: sp.S(v) for k, v in values.items()})
+    numbers = {}
+    for outer in _outermost(e):
+        if not outer.integrand.has(Expectation):
+            continue
+        (z,) = outer.variables
+        spread, mean = float(sp.sqrt(outer.measure.cov[0, 0])), float(outer.measure.mean[0])
+        t = np.arange(-24, 25) / 3
+        inside = [value(outer.integrand.xreplace({z: sp.Float(mean + spread * k, 17)})) for k in t]
+        numbers[outer] = sp.Float(float(np.sum(_density(t) * np.array(inside)) / 3), 17)
+    return value(e.xreplace(numbers))
+
+
 def _expect(e: Expectation, reach: float, width: float) -> float:
     return expect(e.integrand, tuple(e.variables), e.measure, reach=reach, width=width)
 
@@ -162,7 +187,7 @@ def expect(
     if rank > 2:
         raise NotImplementedError("kinks along more than two directions")
     turned = [(frame @ a, b) for a, b in lines]
-    g, weights = _nodes(turned, dim, max(rank, min(dim, 2)), reach, width)
+    g, weights = _nodes(turned, dim, rank, reach, width)
     points = mean[:, None] + factor @ frame.T @ g
     with np.errstate(over="ignore"):
         total = sp.lambdify(list(x), f, [NUMPY, "numpy"], cse=True)(*points)
@@ -170,19 +195,22 @@ def expect(
 
 
 def _nodes(
-    lines: list[tuple[Array, float]], dim: int, fine: int, reach: float, width: float
+    lines: list[tuple[Array, float]], dim: int, rank: int, reach: float, width: float
 ) -> tuple[Array, Array]:
-    """Nodes (dim, n) and weights (n,): nested panels in the first `fine` directions, trapezoid in the rest."""
+    """Nodes (dim, n) and weights (n,): panels along the `rank` kinked directions, trapezoid along the rest."""
     n = 16 if dim < 3 else 12
-    width = width if dim < 3 else 2 * width
-    if fine == 1:
+    if rank == 2:
+        g, weights = _plane(lines, reach, width if dim < 3 else 2 * width, n)
+    elif rank == 1:
         t, w = _panels([-b / a[0] for a, b in lines], reach, width, n)
         g, weights = t[None], w * _density(t)
     else:
-        g, weights = _plane(lines, reach, width, n)
-    for _ in range(dim - fine):
-        t = np.linspace(-9, 9, 91)  # the trapezoid rule converges exponentially for tanh and entire functions
-        w = _density(t) * (t[1] - t[0])
+        g, weights = np.zeros((0, 1)), np.ones(1)
+    # exponentially accurate for entire functions, and for tanh(s t) with error exp(-pi^2 / (s step))
+    step, end = (0.12 * width, reach) if dim < 3 else (0.16 * width, 8.5)
+    t = np.arange(-np.ceil(end / step), np.ceil(end / step) + 1) * step
+    for _ in range(dim - rank):
+        w = _density(t) * step
         g = np.concatenate([np.repeat(g, len(t), axis=1), np.tile(t, g.shape[1])[None]])
         weights = np.repeat(weights, len(t)) * np.tile(w, len(weights))
     return g, weights

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
+from solve.law import factorise
 from solve.nodes import gauss_hermite, legendre, normal_density, tanh_sinh, trapezoid
-from solve.quadrature import Accuracy, Estimate, Structure, factorise, integrate
+from solve.quadrature import Accuracy, Estimate, Structure, integrate
 
 ROUNDING = 3e-15  # of float64 parameters, which the reference takes as exact: 1 - r^2 near r = 1 is the worst
 finite = st.floats(-3, 3)

@@ -281,6 +281,8 @@ def test_parameters_and_the_dimension_enter_the_rate():
         replicate(SphericalSGD(scaled, times=(1.0,)), {}, size=100, seeds=[0])
     with pytest.raises(ValueError, match="outside its domain"):
         replicate(SphericalSGD(scaled, times=(1.0,)), {gamma: -0.5}, size=100, seeds=[0])
+    with pytest.raises(ValueError, match="outside its domain"):
+        replicate(SphericalSGD(scaled, times=(1.0,)), {gamma: math.nan}, size=100, seeds=[0])
     with pytest.raises(ValueError, match=r"does not know \['m'\]"):
         replicate(SphericalSGD(fixed, times=(1.0,)), {m: 1.0}, size=100, seeds=[0])
 

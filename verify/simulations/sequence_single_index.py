@@ -21,12 +21,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from derive.document import TaskError
+from derive.equations import EquationSystem
+from derive.exponent import Trapped
 from derive.students import StudentKind
+from derive.task import Derivation, dimension
 from derive.tasks.sequence_single_index import SequenceSingleIndex, Start
+from solve.compiled import compile_system
+from solve.escape import mean_escape_time
+from solve.solution import Solution, solve_derivation
+from verify.experiment import Columns, Experiment
 from verify.lower import Lowered, lower
 from verify.simulation import (
     LANES,
     AbstractSimulation,
+    Ensemble,
     Observation,
     Values,
     checked_values,
@@ -35,13 +44,16 @@ from verify.simulation import (
     row_sums,
 )
 
-__all__ = ["ESCAPE", "SphericalSGD"]
+__all__ = ["ESCAPE", "ESCAPE_TIME", "SphericalSGD", "experiment"]
 
 Array: TypeAlias = NDArray[np.float64]
 
 ESCAPE = sp.Symbol("n_escape", positive=True)
 """The number of steps until the norm of the overlaps first reaches the threshold."""
+ESCAPE_TIME = sp.Symbol("tau_escape", positive=True)
+"""The same in units of tau."""
 
+_LONGEST_SERIES = 5
 _CHUNK = 2**14  # normals that a replica draws at once
 _SERIAL = 2**11 - 1  # numbers that torch always leaves to one thread; more threads would cut between vector lanes
 
@@ -51,7 +63,7 @@ class SphericalSGD(AbstractSimulation):
     """The task's training run, observed at `times` and until the norm of the overlaps reaches `escape`.
 
     times: tau = lr n/(K d), each taken at the nearest step n; the axis of the observation holds the tau of that
-    step. escape: a threshold in (0, 1], which adds the column `ESCAPE` (nan for a replica that took more than
+    step. escape: a threshold in (0, 1], which adds `ESCAPE` and `ESCAPE_TIME` (nan for a replica that took more than
     `max_steps`); the run then ends when all times are passed and all replicas have escaped.
 
     The normals are drawn in float32 (3 to 5 times faster than in float64, rounded to 1e-7, none beyond 5.8) and
@@ -92,6 +104,7 @@ class SphericalSGD(AbstractSimulation):
         observed = {s: record[:, :, k].T for k, s in enumerate(model.overlaps)} if self.times else {}
         if self.escape is not None:
             observed[ESCAPE] = np.where(escape <= self.max_steps, escape, np.nan)
+            observed[ESCAPE_TIME] = observed[ESCAPE] * model.rate
         return Observation(np.asarray(steps * model.rate, dtype=np.float64), observed)
 
 
@@ -179,7 +192,7 @@ def _number(expr: sp.Expr, values: Values, size: int) -> float:
 def _prepared(
     start: Mapping[sp.Symbol, sp.Expr], overlaps: tuple[sp.Symbol, ...], number: Callable[[sp.Expr], float]
 ) -> tuple[float, ...]:
-    values = tuple(number(sp.S(start.get(s, 0))) for s in overlaps)
+    values = tuple(number(start.get(s, sp.S.Zero)) for s in overlaps)
     if math.hypot(*values) > 1 + 1e-12:  # rounding of a start on the rim
         raise ValueError(f"The start {dict(start)} lies outside the unit sphere: the norm is {math.hypot(*values)}.")
     return values
@@ -262,3 +275,73 @@ def _advance(model: _Model, u: Tensor, q: Tensor, x: Tensor, truth: Tensor) -> T
         u.div_(_added(sums[:, :k]).sqrt()[:, None, None])
     norm = _added(history[..., :k], axis=-1)[..., None].sqrt()
     return torch.where(norm.isfinite(), history[..., k:] / norm, math.nan)  # x/inf would pass for 0
+
+
+# ---------------------------------------------------------------- what theory and simulation are compared in
+
+
+def experiment(derivation: Derivation[SequenceSingleIndex], solution: Solution) -> Experiment:
+    """Overlaps at up to five times from a prepared start; else the mean number of steps to escape.
+
+    Raises `TaskError` for a random start from which not every run escapes by a law that is known.
+    """
+    values = {q.symbol: solution.parameters[q.symbol] for q in derivation.task.parameters if q.symbol != dimension}
+    axis = "time tau = learning rate x steps / dimension"
+    return Experiment(_simulation(derivation), _predictor(derivation, values), axis, "overlap")
+
+
+def _simulation(derivation: Derivation[SequenceSingleIndex]) -> SphericalSGD:
+    task = derivation.task
+    if not isinstance(task.start, Start):
+        return SphericalSGD(task, times=_chosen_times(task))
+    exponent = derivation.exponents["sie"]
+    if len(task.overlaps) > 1 or exponent.value not in (1, 2) or exponent.trapped is not Trapped.NO:
+        raise TaskError(
+            "training.start is random: that is compared for one overlap and exponent 1 or 2, where every run escapes. "
+            "Give the overlaps at the start, e.g. start = { m = 1/10 }."
+        )
+    return SphericalSGD(task, escape=float(task.solve.escape))
+
+
+def _chosen_times(task: SequenceSingleIndex) -> tuple[float, ...]:
+    """At most five times of the grid, the last included: more would share the false-alarm rate for nothing."""
+    times = [t for t in task.solve.times.points() if t > 0]
+    places = np.unique(np.linspace(0, len(times) - 1, min(_LONGEST_SERIES, len(times))).round().astype(int))
+    return tuple(times[i] for i in places)
+
+
+def _predictor(
+    derivation: Derivation[SequenceSingleIndex], values: Values
+) -> Callable[[EquationSystem, Ensemble], Columns]:
+    task = derivation.task
+
+    def at_size(system: EquationSystem, size: int) -> dict[sp.Symbol, float]:
+        known = {**values, dimension: float(size)}
+        return {q.symbol: known[q.symbol] for q in system.parameters if q.symbol in known}
+
+    def series(system: EquationSystem, ensemble: Ensemble) -> Columns:
+        found = compile_system(system).integrate(at_size(system, ensemble.size), _axis(ensemble))
+        return {s: found[s] for s in task.overlap_symbols}
+
+    def escape(system: EquationSystem, ensemble: Ensemble) -> Columns:
+        known = {**values, dimension: float(ensemble.size)}
+        spread = _start_spread(derivation, known)
+        compiled = compile_system(system)
+        mean = mean_escape_time(compiled, at_size(system, ensemble.size), spread, float(task.solve.escape))
+        return {ESCAPE_TIME: np.asarray(mean)}
+
+    return escape if isinstance(task.start, Start) else series
+
+
+def _axis(ensemble: Ensemble) -> Array:
+    assert ensemble.axis is not None
+    return ensemble.axis
+
+
+def _start_spread(derivation: Derivation[SequenceSingleIndex], values: Values) -> float:
+    """The spread of the overlap from which the escape starts, by its law, noise of the first steps included."""
+    laws = solve_derivation(derivation, {s.name: v for s, v in values.items()}).laws
+    found = {} if laws is None else {s.name: float(v) for s, v in laws.values.items()}
+    if not np.isfinite(found.get("start_overlap", np.nan)):
+        raise TaskError("The start's escape has no finite law at these parameters: is it unstable at all?")
+    return found["start_overlap"]

@@ -1,4 +1,4 @@
-"""Jacobians by differences of second order that stay inside a region, and linear systems that may be singular."""
+"""What differences tell: Jacobians, the noise of a function; and linear systems that may be singular."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from solve.domain import AbstractRegion
 from solve.result import Array
 
-__all__ = ["jacobian", "solve_linear"]
+__all__ = ["NOISE_WAY", "jacobian", "noise", "solve_linear"]
 
 _STEP = float(np.finfo(float).eps) ** (1 / 3)  # balances truncation h^2 against rounding eps/h
+NOISE_WAY = 4e-6  # relative length of the way along which noise is read off
 # steps in h, their weights, and the weight of the centre: central, forward, backward difference
 _STENCILS = (((1, -1), (0.5, -0.5), 0.0), ((1, 2), (2.0, -0.5), -1.5), ((-1, -2), (-2.0, 0.5), 1.5))
 
@@ -60,6 +61,18 @@ def _stencil(x: Array, j: int, h: Array, region: AbstractRegion | None) -> NDArr
 
     central, forward, backward = (fits(s[0]) for s in _STENCILS)
     return np.where(central, 0, np.where(forward, 1, np.where(backward, 2, 0)))
+
+
+def noise(g: Callable[[Array], Array], x: Array, value: Array, way: float = NOISE_WAY) -> tuple[Array, Array]:
+    """The noise of each g_i at x: (n, *B), and g at x (1 + way): third differences see nothing else.
+
+    `value` is g(x); four more calls. [More and Wild, SIAM J. Sci. Comput. 33 (2011) 1292]
+    """
+    with np.errstate(all="ignore"):
+        others = [np.asarray(g(x * (1 + way * k / 4)), dtype=float) for k in (1, 2, 3, 4)]
+        third = np.diff(np.array([value, *others]), n=3, axis=0)
+    level: Array = np.max(np.abs(third), axis=0) / np.sqrt(20)
+    return level, others[-1]
 
 
 def solve_linear(matrix: Array, rhs: Array) -> Array:
