@@ -6,11 +6,12 @@ the packages `derive`, `solve` and `verify`, imported when they are needed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -50,11 +51,20 @@ def solve(derivation: Derivation[Any], parameters: Mapping[str, float] | None = 
     return solve_derivation(derivation, parameters or {})
 
 
-def verify(derivation: Derivation[Any], parameters: Mapping[str, float] | None = None, *, seed: int = 0) -> Check:
-    """The derivation's predictions against simulation, with a verdict and a negative control."""
+def verify(
+    derivation: Derivation[Any],
+    parameters: Mapping[str, float] | None = None,
+    *,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Check:
+    """The derivation's predictions against simulation, with a verdict and a negative control.
+
+    `progress` is told, line by line, what is being simulated and about how long the rest will take.
+    """
     from verify.check import check
 
-    return check(derivation, parameters or {}, seed=seed)
+    return check(derivation, parameters or {}, seed=seed, progress=progress)
 
 
 def sie(
@@ -85,6 +95,13 @@ _order = click.option(
     "--order", type=click.IntRange(1, 64), default=8, show_default=True, help="Highest degree searched."
 )
 _seed = click.option("--seed", type=click.IntRange(0, 2**31), default=0, show_default=True)
+
+
+def _in_a_folder(_context: click.Context, _parameter: click.Parameter, path: str | None) -> str | None:
+    """A path that can be written to later: told now, not after the work."""
+    if path is not None and not Path(path).parent.is_dir():
+        raise click.BadParameter(f"the folder of {path!r} does not exist.")
+    return path
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -168,7 +185,9 @@ def check_command(source: str, changes: tuple[str, ...]) -> None:
 @click.argument("source", metavar="FILE-OR-EXAMPLE")
 @click.option("--latex", "as_latex", is_flag=True, help="Print a LaTeX document.")
 @click.option("--dot", "as_dot", is_flag=True, help="Print the dependency graph for Graphviz.")
-@click.option("--svg", type=click.Path(dir_okay=False), help="Write the dependency graph to this SVG file.")
+@click.option(
+    "--svg", type=click.Path(dir_okay=False), callback=_in_a_folder, help="Write the dependency graph to this SVG file."
+)
 @_order
 @_set
 @_json
@@ -185,10 +204,13 @@ def derive_command(
     from derive import present
     from derive.record import record
 
+    if as_json + as_latex + as_dot > 1:
+        raise click.UsageError("--json, --latex and --dot are three forms of one output; choose one.")
     given = _changes(changes)
     derivation = derive(load(source, given), order=order)
     if svg is not None:
-        Path(svg).write_text(present.svg(derivation.system), encoding="utf-8")
+        with _writing(svg):
+            Path(svg).write_text(present.svg(derivation.system), encoding="utf-8")
     if as_json:
         laws = None if derivation.laws is None else record(derivation.laws)
         _emit({**_head("derive", source, given), **record(derivation.system), "laws": laws})
@@ -203,7 +225,9 @@ def derive_command(
 @cli.command("solve")
 @click.argument("source", metavar="FILE-OR-EXAMPLE")
 @click.option("--sweep", "sweeps", multiple=True, metavar="NAME=A:B:N[:log]", help="Sweep a parameter; at most two.")
-@click.option("--save", type=click.Path(dir_okay=False), help="Write a sweep to this NetCDF file.")
+@click.option(
+    "--save", type=click.Path(dir_okay=False), callback=_in_a_folder, help="Write a sweep to this NetCDF file."
+)
 @_order
 @_seed
 @_set
@@ -222,10 +246,13 @@ def solve_command(
     from solve.solution import solution_record
     from solve.solution_sweep import sweep_record
 
+    if save is not None and not sweeps:
+        raise click.UsageError("--save writes a sweep to a file; give one with --sweep NAME=A:B:N.")
     given = _changes(changes)
     derivation = derive(load(source, given), order=order)
     if sweeps:
-        record = sweep_record(derivation, [_pair(s, "--sweep") for s in sweeps], save)
+        with _writing(save):
+            record = sweep_record(derivation, [_pair(s, "--sweep") for s in sweeps], save)
     else:
         record = solution_record(solve(derivation))
     _emit({**_head("solve", source, given, seed), **record} if as_json else solution_text(record))
@@ -237,22 +264,34 @@ def solve_command(
 
 @cli.command("verify")
 @click.argument("source", metavar="FILE-OR-EXAMPLE")
-@click.option("--report", type=click.Path(), help="Write report.md and report.html to this folder.")
+@click.option("--report", type=click.Path(file_okay=False), help="Write report.md and report.html to this folder.")
 @_order
 @_seed
 @_set
 @_json
+@click.pass_obj
 def verify_command(
-    source: str, report: str | None, order: int, seed: int, changes: tuple[str, ...], as_json: bool
+    words: list[str],
+    source: str,
+    report: str | None,
+    order: int,
+    seed: int,
+    changes: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Derive, solve and simulate a task, and say whether theory and simulation agree."""
     from verify.check import check_record
     from verify.report import verdict_text, write_report
 
     given = _changes(changes)
-    checked = verify(derive(load(source, given), order=order), seed=seed)
+    derivation = derive(load(source, given), order=order)
     if report is not None:
-        write_report(checked, Path(report), source, ["limitlaw", *sys.argv[1:]])
+        with _writing(report):
+            Path(report).mkdir(parents=True, exist_ok=True)
+    checked = verify(derivation, seed=seed, progress=lambda line: click.echo(line, err=True))
+    if report is not None:
+        with _writing(report):
+            write_report(checked, Path(report), _task_text(source), ["limitlaw", *words])
     record = check_record(checked)
     _emit({**_head("verify", source, given, seed), **record} if as_json else verdict_text(checked))
     if record["verdict"] != "agrees":
@@ -261,18 +300,17 @@ def verify_command(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line: exit 0 good, 1 disagreement, 2 wrong input, 3 no convergence, 70 internal error."""
-    sys.exit(_guarded(lambda: cli.main(arguments, prog_name="limitlaw", standalone_mode=False)))
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(_guarded(lambda: cli.main(words, prog_name="limitlaw", standalone_mode=False, obj=words)))
 
 
 def _guarded(run: Callable[[], Any]) -> int:
-    from derive.parse import FormulaError
     from derive.document import TaskError
+    from derive.parse import FormulaError
     from solve.result import SolveError
 
     try:
-        run()
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
+        code = run()  # what a command returns is None; click returns the code of an Exit that one has raised
     except click.Abort:
         return _say("interrupted", 130)
     except click.ClickException as error:
@@ -287,7 +325,7 @@ def _guarded(run: Callable[[], Any]) -> int:
         with tempfile.NamedTemporaryFile("w", prefix="limitlaw-", suffix=".log", delete=False) as log:
             traceback.print_exc(file=log)
         return _say(f"internal error ({type(error).__name__}: {error}); the traceback is in {log.name}", EXIT_INTERNAL)
-    return 0
+    return code if isinstance(code, int) else 0
 
 
 def _say(message: str, code: int) -> int:
@@ -301,6 +339,20 @@ def _fail(message: str, code: int) -> NoReturn:
 
 def _emit(output: str | Mapping[str, Any]) -> None:
     click.echo(output if isinstance(output, str) else json.dumps(output, indent=1, allow_nan=False))
+
+
+@contextlib.contextmanager
+def _writing(path: str | None) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise click.FileError(str(path), error.strerror or str(error)) from None
+
+
+def _task_text(source: str) -> str:
+    from derive.task import example_names, example_text
+
+    return example_text(source) if source in example_names() else Path(source).read_text(encoding="utf-8-sig")
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import sympy as sp
 
+from derive.document import TaskError
 from derive.expectation import Expectation
 from derive.functions import attention
 from derive.gaussian import hermite_basis
+from derive.parse import parse_constant
+from derive.table import Table
 
 __all__ = [
     "GenericActivation",
@@ -20,6 +25,7 @@ __all__ = [
     "attention_student",
     "name_generic_coefficients",
     "network",
+    "read_student",
 ]
 
 
@@ -118,3 +124,42 @@ def _named(e: Expectation) -> sp.Expr:
         for n, c in hermite_basis(rest, x).items()
     )
     return sp.Add(*names)
+
+
+def read_student(table: Table, length: int, names: Mapping[str, Any]) -> Student:
+    """The student that the table [student] states; raises `TaskError`."""
+    kind = StudentKind(table.choice("kind", tuple(k.value for k in StudentKind)))
+    if kind is StudentKind.ATTENTION:
+        return attention_student(length, _reduction(table, length))
+    x = sp.Symbol("x", real=True)
+    text = table.text("activation")
+    if text in ("generic", "generic-odd"):
+        generic = GenericActivation if text == "generic" else GenericOddActivation
+        return network(kind, length, sp.Lambda(x, generic(x)))
+    return network(kind, length, sp.Lambda(x, table.formula("activation", {**names, "x": x})))
+
+
+def _reduction(table: Table, length: int) -> Reduction | None:
+    value = table.raw("reduction", default="none")
+    if value == "none":
+        return None
+    if value == "trace":
+        return Reduction(trace=True)
+    vectors = table.mapping("reduction")
+    if set(vectors) != {"left", "right"}:
+        raise TaskError("student.reduction is none, trace, or {left = [..], right = [..]}.")
+    left, right = (
+        tuple(parse_constant(str(v), f"student.reduction.{side}") for v in vectors[side]) for side in ("left", "right")
+    )
+    for side, vector in (("left", left), ("right", right)):
+        if len(vector) != length:
+            raise TaskError(
+                f"student.reduction.{side} has {len(vector)} entries; it needs {length}, one for each token."
+            )
+    reduction = Reduction(left, right)
+    if reduction.is_constant:
+        raise TaskError(
+            "student.reduction.right is constant: the rows of the attention matrix sum to 1, so the output is a "
+            "constant. Choose a right vector with different entries."
+        )
+    return reduction

@@ -152,7 +152,8 @@ class CompiledSystem:
         ledger, starts = self._begin("iterate", parameters, self._plan.static, start, throw=False)
         for block in self._plan.static:
             if block.state and not block.has_roots:
-                iterate_block(block, ledger, steps, starts)
+                own = start_of(block.quantities, starts, ledger, needed=False)
+                iterate_block(block, ledger, steps, own)
                 ledger.derive(block)
             else:
                 self._walk((block,), ledger, _SOLVER, starts)

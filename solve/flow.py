@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 
 from solve.differences import jacobian, solve_linear
 from solve.domain import AbstractRegion, Box, Disc
-from solve.integrator import LOOSER, AbstractIntegrator, DormandPrince, Rate, Step, Trajectory
+from solve.integrator import LOOSER, AbstractIntegrator, DormandPrince, Rate, Step, Trajectory, resolution
 from solve.result import Array, Status
 from solve.stationary import FixedPoint, Stability, stationary_points
 
@@ -88,7 +88,7 @@ def escape_time(
     if rests(counted, x0, noise):
         reason = f"The start {_text(x0)} is a fixed point of the flow: nothing moves and nothing escapes."
         return Escape(np.inf, 0.0, Status.converged, reason, x0, calls)
-    passage = _Passage(integrator, how_far, threshold)
+    passage = _Passage(integrator, how_far, threshold, resolution(counted, x0, perturbed))
     time, status, reason, at = passage.first(counted, x0, 1.0)
     error = 0.0
     if np.isfinite(time):
@@ -131,10 +131,11 @@ class _Passage:
     integrator: AbstractIntegrator
     measure: Measure
     threshold: float
+    floor: Array
 
     def first(self, rate: Rate, x0: Array, looser: float) -> tuple[float, Status, str, Array]:
         """(time, status, reason, point): the time is inf when it never comes, nan when that is not decided."""
-        for count, step in enumerate(self.integrator.steps(rate, x0, _FAR, looser), 1):
+        for count, step in enumerate(self.integrator.steps(rate, x0, _FAR, looser, self.floor), 1):
             bracket = self._bracket(step)
             if bracket is not None:
                 time, at = self._refined(rate, step, *bracket, looser)
@@ -166,7 +167,7 @@ class _Passage:
 
         def point(after: float) -> Array:
             x = step.x_old
-            for s in self.integrator.steps(rate, step.x_old, after, looser):
+            for s in self.integrator.steps(rate, step.x_old, after, looser, self.floor):
                 x = s.x
             return x
 

@@ -14,14 +14,14 @@ from scipy.integrate import DOP853
 from solve.differences import noise
 from solve.result import Array, Status
 
-__all__ = ["AbstractIntegrator", "DormandPrince", "Rate", "Step", "Trajectory"]
+__all__ = ["AbstractIntegrator", "DormandPrince", "Rate", "Step", "Trajectory", "resolution"]
 
 Rate: TypeAlias = Callable[[Array], Array]  # (n, *B) -> (n, *B)
 
-_EPS = float(np.finfo(float).eps)
 _TIGHTEST = 3e-14  # the relative tolerance below which rounding rules
 LOOSER = 10.0  # tolerance of the second run, whose distance from the first is the error
 _BELOW_START = 1e-3  # absolute tolerance = rtol * this * |start|: a start of 1e-6 keeps its relative accuracy
+_SHARE = 1e-2  # part of the error of the rate that may be added to it
 _NO_START = 1e-6  # stands for |start| where that is 0
 _RUNAWAY = 1e6  # growth after which a step that must vanish means a solution that ends in infinity
 
@@ -61,8 +61,13 @@ class AbstractIntegrator(abc.ABC):
         """The relative error that may remain where two runs happen to take the same steps."""
 
     @abc.abstractmethod
-    def steps(self, rate: Rate, start: Array, until: float, looser: float = 1.0) -> Iterator[Step]:
-        """The steps from x(0) = start: (n, *B) to the time `until`; `looser` multiplies the tolerance."""
+    def steps(
+        self, rate: Rate, start: Array, until: float, looser: float = 1.0, floor: ArrayLike = 0.0
+    ) -> Iterator[Step]:
+        """The steps from x(0) = start: (n, *B) to the time `until`.
+
+        looser: multiplies the tolerance. floor: (n, *B), the least absolute tolerance, see `resolution`.
+        """
 
     def integrate(self, rate: Rate, start: ArrayLike, times: ArrayLike, perturbed: Rate | None = None) -> Trajectory:
         """x(t) at increasing `times` >= 0 with x(0) = start: (n, *B); all B starts advance as one system.
@@ -81,14 +86,15 @@ class AbstractIntegrator(abc.ABC):
 
             return g
 
-        x, status = self._at(counted(rate), x0, t, 1.0)
-        other, _ = self._at(counted(perturbed or rate), x0, t, LOOSER)
+        floor = resolution(counted(rate), x0, perturbed)
+        x, status = self._at(counted(rate), x0, t, 1.0, floor)
+        other, _ = self._at(counted(perturbed or rate), x0, t, LOOSER, floor)
         return Trajectory(t, x, _envelope(np.abs(x - other)) + self.precision * np.abs(x), status, calls)
 
-    def _at(self, rate: Rate, x0: Array, times: Array, looser: float) -> tuple[Array, Status]:
+    def _at(self, rate: Rate, x0: Array, times: Array, looser: float, floor: Array) -> tuple[Array, Status]:
         x = np.full((times.size, *x0.shape), np.nan)
         x[times == 0] = x0
-        for step in self.steps(rate, x0, float(times[-1]), looser):
+        for step in self.steps(rate, x0, float(times[-1]), looser, floor):
             here = (times > step.old) & (times <= step.time)
             if here.any() and step.time > step.old:
                 x[here] = step.inside(times[here])
@@ -118,7 +124,9 @@ class DormandPrince(AbstractIntegrator):
         """Ten times rtol."""
         return 10 * self.rtol
 
-    def steps(self, rate: Rate, start: Array, until: float, looser: float = 1.0) -> Iterator[Step]:
+    def steps(
+        self, rate: Rate, start: Array, until: float, looser: float = 1.0, floor: ArrayLike = 0.0
+    ) -> Iterator[Step]:
         """The steps of the method, see the base class."""
         if until <= 0:
             return
@@ -127,7 +135,7 @@ class DormandPrince(AbstractIntegrator):
         if not defined:  # SciPy would look for a first step for ever
             yield Step(0.0, 0.0, start, start, _dense(None, start), Status.nonfinite)
             return
-        method = self._method(rate, start, until, looser)
+        method = self._method(rate, start, until, looser, floor)
         for count in range(1, self.max_steps + 1):
             old, x_old = method.t, method.y.reshape(start.shape).copy()
             with np.errstate(all="ignore"):
@@ -144,14 +152,11 @@ class DormandPrince(AbstractIntegrator):
             if status is not None:
                 return
 
-    def _method(self, rate: Rate, start: Array, until: float, looser: float) -> DOP853:
+    def _method(self, rate: Rate, start: Array, until: float, looser: float, floor: ArrayLike) -> DOP853:
         copies = max(1, int(np.prod(start.shape[1:])))
         # SciPy bounds the root mean square over the whole system
         rtol = min(max(looser * self.rtol / np.sqrt(copies), _TIGHTEST), 1e-3)
-        size = np.abs(start)
-        size = np.where(size > 0, size, np.max(size, axis=0, keepdims=True, initial=0.0))
-        size = np.where(size > 0, size, _NO_START)
-        atol = np.maximum(rtol * _BELOW_START * size, _unresolved(rate, start, size))
+        atol = np.maximum(rtol * _BELOW_START * _size(start), floor)
 
         def flat(t: float, x: Array) -> Array:
             return np.asarray(rate(x.reshape(start.shape)), dtype=float).ravel()
@@ -160,17 +165,26 @@ class DormandPrince(AbstractIntegrator):
             return DOP853(flat, 0.0, start.ravel(), until, rtol=rtol, atol=atol.ravel())
 
 
-def _unresolved(rate: Rate, x: Array, size: Array) -> Array:
-    """What the noise of the rate adds to x in the time in which its fastest component changes by its size: (n, *B).
+def resolution(rate: Rate, x: Array, perturbed: Rate | None = None) -> Array:
+    """What the noise of the rate, and a hundredth of its error, add to x: (n, *B) in the flow's shortest time scale.
 
-    A tolerance below it would be met by no step, however short.
+    No step, however short, meets a tolerance below the noise; and below that part of the error none is worth it.
     """
+    size = _size(x)
     with np.errstate(all="ignore"):
         value = np.asarray(rate(x), dtype=float)
         level, _ = noise(rate, x, value)
-        duration = np.min(size / np.abs(value), axis=0)
-        gathered = level * duration
+        if perturbed is not None:
+            level = level + _SHARE * np.abs(perturbed(x) - value)
+        gathered = level * np.min(size / np.abs(value), axis=0)
     return np.where(np.isfinite(gathered), gathered, 0.0)
+
+
+def _size(start: Array) -> Array:
+    """|x| of each component, for one that starts at 0 the largest of its trajectory."""
+    size = np.abs(start)
+    size = np.where(size > 0, size, np.max(size, axis=0, keepdims=True, initial=0.0))
+    return np.where(size > 0, size, _NO_START)
 
 
 def _dense(method: DOP853 | None, x: Array) -> Callable[[Array], Array]:

@@ -31,8 +31,7 @@ def iterate_block(block: LoweredBlock, ledger: Ledger, steps: int, start: Mappin
     other = _trajectory(block, {s: moved[s] for s in block.reads}, x0, steps, 1.0)
     ledger.evaluations += 2 * steps
     with np.errstate(invalid="ignore"):
-        error = np.abs(x - other)
-    last = float(np.max(np.abs(x[:, -1] - x[:, -2])))
+        error, last = np.abs(x - other), float(np.max(np.abs(x[:, -1] - x[:, -2])))
     ledger.record(block, x, np.where(np.isnan(error), np.inf, error), _status(x), last)
 
 

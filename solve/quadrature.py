@@ -19,7 +19,8 @@ __all__ = ["Accuracy", "Array", "Estimate", "Structure", "integrate"]
 
 _REACHES = (9.0, 13.0, 19.0, 28.0)
 _MAX_TENSOR_DIM = 5
-_STEEP = 4.0
+_STEEP = 4.0  # slope of a step that gets panels
+_STEEPER = 15.0  # the same where panels for all of those would be too many
 _STEP_WIDTH = 20.0
 _ROUNDING = 4e-15  # of a sum of products, relative to the sum of their absolute values
 _HOPEFUL = 1e-6  # a product rule with a smaller relative error is not tried against Sobol points
@@ -85,7 +86,7 @@ def integrate(
     with np.errstate(all="ignore"):
         factor, valid = factorise(cov)
         known = np.flatnonzero(valid & np.isfinite(mean).all(axis=1))
-        for rows, rule, law in _choose(Law(mean, factor), known, structure):
+        for rows, rule, law in _choose(Law(mean, factor), known, structure, accuracy.max_points):
             refinement = _Refinement(integrand, integrands, law, accuracy, result)
             hopeless = refinement.refine(rule, rows) if rule else rows
             if hopeless.size:
@@ -94,7 +95,9 @@ def integrate(
     return result
 
 
-def _choose(law: Law, rows: Index, structure: Structure) -> list[tuple[Index, AbstractRule | None, Law]]:
+def _choose(
+    law: Law, rows: Index, structure: Structure, max_points: int
+) -> list[tuple[Index, AbstractRule | None, Law]]:
     """The batch points `rows`, grouped by the rule that suits them; no rule means Sobol points."""
     if structure.degree is not None:
         return [(rows, GaussHermite(structure.degree), law)]
@@ -103,7 +106,7 @@ def _choose(law: Law, rows: Index, structure: Structure) -> list[tuple[Index, Ab
     if all(s is None for s in (structure.kinks, structure.steps, structure.curved)) and not structure.singular:
         return [(rows, Trapezoid(), law)]
     kinks, steps = (_in_standard_coordinates(law, f) for f in (structure.kinks, structure.steps))
-    steep = _steep(steps)
+    steep = _steep(steps, _STEEP)
     everywhere = bool(kinks.slope.shape[1] or structure.curved or structure.singular)
     paneled = steep[rows].any(axis=1) | np.full(rows.shape, everywhere)
     smooth, split = rows[~paneled], rows[paneled]
@@ -111,11 +114,17 @@ def _choose(law: Law, rows: Index, structure: Structure) -> list[tuple[Index, Ab
     if smooth.size:
         groups.append((smooth, Trapezoid(), law))
     if split.size:
-        steps = Planes(np.where(steep[..., None], steps.slope, 0.0), steps.offset)
-        some = steep[split].any(axis=0)
-        steps = Planes(steps.slope[:, some], steps.offset[:, some])
-        groups.append((split, *_panels(law, structure, kinks, steps, split)))
+        rule, turned = _panels(law, structure, kinks, _only(steps, steep, split), split)
+        if not rule.orders(law.dim, max_points):
+            rule, turned = _panels(law, structure, kinks, _only(steps, _steep(steps, _STEEPER), split), split)
+        groups.append((split, rule, turned))
     return groups
+
+
+def _only(planes: Planes, wanted: NDArray[np.bool_], rows: Index) -> Planes:
+    some = wanted[rows].any(axis=0)
+    slope = np.where(wanted[..., None], planes.slope, 0.0)
+    return Planes(slope[:, some], planes.offset[:, some])
 
 
 def _in_standard_coordinates(law: Law, forms: Array | None) -> Planes:
@@ -130,10 +139,10 @@ def _in_standard_coordinates(law: Law, forms: Array | None) -> Planes:
     return Planes(slope, (a * law.mean[:, None, :]).sum(axis=2) + forms[..., -1])
 
 
-def _steep(steps: Planes) -> NDArray[np.bool_]:
-    """Steps that are too sharp for equally spaced nodes, and within reach."""
+def _steep(steps: Planes, least: float) -> NDArray[np.bool_]:
+    """Steps of slope `least` or more that are within reach."""
     size = np.linalg.norm(steps.slope, axis=2)
-    steep: NDArray[np.bool_] = (size > _STEEP) & (np.abs(steps.offset) < size * _REACHES[-1] + _STEP_WIDTH)
+    steep: NDArray[np.bool_] = (size > least) & (np.abs(steps.offset) < size * _REACHES[-1] + _STEP_WIDTH)
     return steep
 
 

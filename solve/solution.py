@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import sympy as sp
 
-from derive.equations import EquationSystem
+from derive.equations import EquationSystem, Quantity
 from derive.task import Derivation
 from solve.compiled import CompiledSystem, compile_system
 from solve.domain import Box, Disc
 from solve.exponents import number
 from solve.flow import Escape
 from solve.lower import lower
-from solve.result import Array, Prediction
+from solve.result import Array, Prediction, worst
 from solve.stationary import FixedPoint
 
-__all__ = ["Solution", "given_values", "solution_record", "solve_derivation"]
+__all__ = [
+    "Solution",
+    "evaluated_laws",
+    "given_values",
+    "missing_parameters",
+    "solution_record",
+    "solve_derivation",
+    "with_constants",
+]
 
 _MOST_FIXED_POINTS = 24
 _MOST_OVERLAPS = 3
@@ -70,9 +78,9 @@ def solve_derivation(derivation: Derivation[Any], parameters: Mapping[str, float
     """
     values = given_values(derivation, parameters or {})
     compiled = compile_system(derivation.system)
-    missing = _missing(compiled, values)
+    missing = missing_parameters(compiled, values)
     reasons: dict[str, str] = {}
-    laws = _laws(derivation.laws, values, reasons)
+    laws = evaluated_laws(derivation.laws, values, reasons)
     if missing:
         waiting = f"needs a value for {', '.join(missing)}"
         reasons |= dict.fromkeys(("escape_time", "escape_steps"), waiting)
@@ -82,7 +90,7 @@ def solve_derivation(derivation: Derivation[Any], parameters: Mapping[str, float
         found = compiled.solve(own)
         return Solution(derivation, values, found, laws, None, None, (), reasons, (), found.notes)
     settings = derivation.task.solve
-    prediction = compiled.integrate(own, settings.times.points())
+    prediction = with_constants(compiled, compiled.integrate(own, settings.times.points()), own)
     escape = compiled.escape_time(own, float(settings.escape))
     points, remark = _fixed_points(compiled, own, derivation)
     notes = (*prediction.notes, *([] if np.isfinite(escape.time) else [escape.reason]), *remark)
@@ -116,17 +124,40 @@ def solution_record(solution: Solution) -> dict[str, Any]:
     }
 
 
-def _known(system: EquationSystem, values: Values) -> dict[sp.Symbol, float]:
+def _known(system: EquationSystem, values: Mapping[sp.Symbol, Any]) -> dict[sp.Symbol, Any]:
     return {q.symbol: values[q.symbol] for q in system.parameters if q.symbol in values}
 
 
-def _missing(compiled: CompiledSystem, values: Values) -> tuple[str, ...]:
+def missing_parameters(compiled: CompiledSystem, values: Mapping[sp.Symbol, Any]) -> tuple[str, ...]:
+    """The names of the parameters that the equations or their start need, and that have no value."""
     starts = set().union(*(v.free_symbols for v in compiled.system.start.values()))
     needed = {q.symbol for q in compiled.system.parameters} & (compiled.needs() | starts)
     return tuple(sorted(s.name for s in needed if s not in values))
 
 
-def _laws(laws: EquationSystem | None, values: Values, reasons: dict[str, str]) -> Prediction | None:
+def with_constants(compiled: CompiledSystem, prediction: Prediction, values: Mapping[sp.Symbol, Any]) -> Prediction:
+    """An integrated system with the unknowns, too, that depend on no flow and that no flow needs."""
+    left_out = [s for s in compiled.system.unknowns if s not in prediction.values]
+    if not left_out:
+        return prediction
+    rest = compiled.restricted(left_out)
+    found = rest.solve(_known(rest.system, values), throw=False)
+    return replace(
+        prediction,
+        values={s: {**found.values, **prediction.values}[s] for s in compiled.system.unknowns},
+        status=worst(prediction.status, found.status),
+        error=max(prediction.error, found.error),
+        residual=max(prediction.residual, found.residual),
+    )
+
+
+def evaluated_laws(
+    laws: EquationSystem | None, values: Mapping[sp.Symbol, Any], reasons: dict[str, str]
+) -> Prediction | None:
+    """The laws whose parameters have values; `reasons` is told what is lacking for the others.
+
+    A value outside the domain of its quantity is nan: the law does not hold there.
+    """
     if laws is None:
         return None
     compiled = compile_system(laws)
@@ -141,10 +172,16 @@ def _laws(laws: EquationSystem | None, values: Values, reasons: dict[str, str]) 
         return None
     part = compiled.restricted(possible)
     found = part.solve(_known(part.system, values), throw=False)
-    for s, v in found.values.items():
+    valid = {s: _in_domain(part.system.equation(s).unknown, v) for s, v in found.values.items()}
+    for s, v in valid.items():
         if not np.isfinite(v).all():
-            reasons[s.name] = "the law has no finite value at these parameters"
-    return found
+            reasons[s.name] = "the law has no finite value in its domain at these parameters"
+    return replace(found, values=valid)
+
+
+def _in_domain(quantity: Quantity, values: Array) -> Array:
+    box = Box.of([quantity.domain])
+    return np.where((values < box.low) | (values > box.high), np.nan, values)
 
 
 def _fixed_points(

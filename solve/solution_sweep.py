@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ import sympy as sp
 import xarray as xr
 
 from derive.document import TaskError
+from derive.parse import nearest_name
 from derive.settings import Grid
 from derive.task import Derivation
+from derive.text import domain_text
 from solve.compiled import CompiledSystem, compile_system
 from solve.exponents import number
 from solve.result import Array, Prediction
-from solve.solution import given_values
+from solve.solution import evaluated_laws, given_values, missing_parameters, with_constants
 
 __all__ = ["sweep_record"]
 
@@ -37,59 +40,83 @@ def sweep_record(derivation: Derivation[Any], sweeps: Sequence[tuple[str, str]],
         raise TaskError(f"--sweep: two different parameters, and at most {_MOST_POINTS} points in all.")
     mesh = np.meshgrid(*grids.values(), indexing="ij")
     columns = {name: m.ravel() for name, m in zip(grids, mesh, strict=True)}
+    _check_columns(derivation, columns)
     data = _solved(derivation, columns)
-    shape = tuple(len(g) for g in grids.values())
     if save is not None:
-        _dataset(data, grids, shape).to_netcdf(Path(save), engine="h5netcdf")
-    prediction: Prediction = data["prediction"]
+        _dataset(data, grids).to_netcdf(Path(save), engine="h5netcdf")
+    prediction = data.prediction
     return {
-        "status": prediction.status.name,
-        "residual": number(prediction.residual),
-        "error": number(prediction.error),
+        "status": None if prediction is None else prediction.status.name,
+        "residual": None if prediction is None else number(prediction.residual),
+        "error": None if prediction is None else number(prediction.error),
         "axis": {"names": list(grids), "values": [[float(v) for v in g] for g in grids.values()]},
         "points": [dict(zip(columns, map(float, row), strict=True)) for row in zip(*columns.values(), strict=True)],
-        "values": {name: [number(float(v)) for v in column] for name, column in data["values"].items()},
-        "series": {name: np.moveaxis(x, 0, -1).tolist() for name, x in data["series"].items()},
-        "times": data["times"],
-        "missing": [],
-        "notes": list(prediction.notes),
+        "values": {name: _numbers(column) for name, column in data.values.items()},
+        "series": {name: [_numbers(point) for point in x.T] for name, x in data.series.items()},
+        "times": list(data.times) or None,
+        "reasons": data.reasons,
+        "missing": list(data.missing),
+        "notes": [] if prediction is None else list(prediction.notes),
     }
 
 
-def _solved(derivation: Derivation[Any], columns: dict[str, Array]) -> dict[str, Any]:
+@dataclass(frozen=True, eq=False)
+class _Swept:
+    """values: (n_points,); series: (n_times, n_points); reasons: why something is not there, or not everywhere."""
+
+    prediction: Prediction | None
+    values: dict[str, Array]
+    series: dict[str, Array]
+    times: Sequence[float]
+    reasons: dict[str, str]
+    missing: tuple[str, ...]
+
+
+def _check_columns(derivation: Derivation[Any], columns: Mapping[str, Array]) -> None:
+    quantities = {q.symbol.name: q for s in (derivation.system, derivation.laws) if s for q in s.parameters}
+    for name, column in columns.items():
+        if name not in quantities:
+            near = nearest_name(name, quantities)
+            hint = f"; the nearest is {near}" if near else ""
+            known = ", ".join(sorted(quantities)) or "none"
+            raise TaskError(f"--sweep {name[:60]}: no parameter of that name{hint}. There are {known}.")
+        domain = quantities[name].domain
+        outside = [float(v) for v in column[[0, -1]] if sp.Rational(float(v)) not in domain]
+        if outside:
+            raise TaskError(f"--sweep {name}: the value {outside[0]:g} is outside the domain {domain_text(domain)}.")
+
+
+def _solved(derivation: Derivation[Any], columns: dict[str, Array]) -> _Swept:
     values: dict[sp.Symbol, Any] = dict(given_values(derivation, dict.fromkeys(columns, 0.0)))
     values |= {s: columns[s.name] for s in values if s.name in columns}
     count = len(next(iter(columns.values())))
+    reasons: dict[str, str] = {}
+    found = evaluated_laws(derivation.laws, values, reasons)
+    laws = {} if found is None else {s.name: np.broadcast_to(v, count) for s, v in found.values.items()}
     compiled = compile_system(derivation.system)
+    missing = missing_parameters(compiled, values)
+    if missing:
+        return _Swept(None, laws, {}, (), reasons, missing)
     own = {q.symbol: values[q.symbol] for q in derivation.system.parameters if q.symbol in values}
-    laws = _laws(derivation, values, count)
     if not compiled.flow_unknowns:
         prediction = compiled.solve(own, throw=False)
         laws |= {s.name: np.broadcast_to(v, count) for s, v in prediction.values.items()}
-        return {"prediction": prediction, "values": laws, "series": {}, "times": None}
+        return _Swept(prediction, laws, {}, (), reasons, ())
     times = derivation.task.solve.times.points()
-    prediction = compiled.integrate(own, times, throw=False)
+    _, _, first = compiled.rate(own)
+    start = {s: np.broadcast_to(x, count) for s, x in zip(compiled.flow_unknowns, first, strict=True)}
+    prediction = with_constants(compiled, compiled.integrate(own, times, start=start, throw=False), own)
     shape = (len(times), count)
-    series = {
-        s.name: np.broadcast_to(x if x.ndim == 2 else np.reshape(x, (-1, 1)), shape)
-        for s, x in prediction.values.items()
-    }
+    series = {s.name: np.broadcast_to(x, shape) for s, x in prediction.values.items()}
     if count <= _MOST_ESCAPES:
         laws["escape_time"] = _escapes(compiled, own, count, float(derivation.task.solve.escape))
-    return {"prediction": prediction, "values": laws, "series": series, "times": times}
+    else:
+        reasons["escape_time"] = f"escape times are found for up to {_MOST_ESCAPES} points"
+    return _Swept(prediction, laws, series, times, reasons, ())
 
 
-def _laws(derivation: Derivation[Any], values: dict[sp.Symbol, Any], count: int) -> dict[str, Array]:
-    if derivation.laws is None:
-        return {}
-    compiled = compile_system(derivation.laws)
-    possible = [u for u in derivation.laws.unknowns if compiled.needs(u) <= set(values)]
-    if not possible:
-        return {}
-    part = compiled.restricted(possible)
-    own = {q.symbol: values[q.symbol] for q in part.system.parameters if q.symbol in values}
-    found = part.solve(own, throw=False)
-    return {s.name: np.broadcast_to(v, count) for s, v in found.values.items()}
+def _numbers(column: Array) -> list[float | str | None]:
+    return [number(float(v)) for v in column]
 
 
 def _escapes(compiled: CompiledSystem, own: dict[sp.Symbol, Any], count: int, threshold: float) -> Array:
@@ -97,14 +124,16 @@ def _escapes(compiled: CompiledSystem, own: dict[sp.Symbol, Any], count: int, th
     return np.array([compiled.escape_time(row, threshold).time for row in rows])
 
 
-def _dataset(data: dict[str, Any], grids: dict[str, Array], shape: tuple[int, ...]) -> xr.Dataset:
-    names = tuple(grids)
-    variables: dict[str, Any] = {name: (names, np.reshape(v, shape)) for name, v in data["values"].items()}
+def _dataset(data: _Swept, grids: dict[str, Array]) -> xr.Dataset:
+    names, shape = tuple(grids), tuple(len(g) for g in grids.values())
+    variables: dict[str, Any] = {name: (names, np.reshape(v, shape)) for name, v in data.values.items()}
     coordinates: dict[str, Any] = dict(grids)
-    if data["times"] is not None:
-        coordinates["tau"] = data["times"]
-        for name, x in data["series"].items():
-            variables[f"{name}_of_tau"] = ((*names, "tau"), np.moveaxis(x, 0, -1).reshape(*shape, -1))
-    prediction: Prediction = data["prediction"]
-    attributes = {"status": prediction.status.name, "residual": prediction.residual, "error": prediction.error}
+    if data.times:
+        coordinates["tau"] = list(data.times)
+        for name, x in data.series.items():
+            variables[f"{name}_of_tau"] = ((*names, "tau"), x.T.reshape(*shape, -1))
+    found = data.prediction
+    attributes = (
+        {} if found is None else {"status": found.status.name, "residual": found.residual, "error": found.error}
+    )
     return xr.Dataset(variables, coordinates, attributes)

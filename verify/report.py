@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import io
 import math
+import shlex
 from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -158,8 +159,9 @@ def _conclusion(checked: Check) -> list[str]:
     )
     return [
         f"Verdict: {checked.verdict.name}. {checked.verdict.value}",
-        f"{comparison.comparisons} numbers tested together at a false-alarm rate of {comparison.tolerance.false_alarm:g}; "
-        f"the smallest relative deviation that would be found is {comparison.resolution:.2g}.",
+        f"{comparison.comparisons} numbers tested together at a false-alarm rate of "
+        f"{comparison.tolerance.false_alarm:g}; the smallest relative deviation that would be found is "
+        f"{comparison.resolution:.2g}.",
         found,
         *sorted({r.note for r in comparison.rows if r.note}),
     ]
@@ -167,7 +169,7 @@ def _conclusion(checked: Check) -> list[str]:
 
 def _provenance(checked: Check, command: Sequence[str]) -> Iterable[str]:
     seeds = checked.ensembles[0].seeds
-    yield f"command: {' '.join(command)}"
+    yield f"command: {shlex.join(command)}"
     yield f"seeds: {min(seeds)} to {max(seeds)} at each dimension, on {checked.ensembles[0].device}"
     yield f"{checked.seconds:.1f} seconds"
     yield from (f"{name} {metadata.version(name)}" for name in _PACKAGES)

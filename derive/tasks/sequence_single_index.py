@@ -18,20 +18,12 @@ from derive.document import Document, Table, TaskError
 from derive.equations import Define, Equation, EquationSystem, Flow, Quantity, Source
 from derive.exponent import Exponent, pair_exponent, target_exponent
 from derive.hermite import HermiteExpansion
+from derive.losses import read_loss
 from derive.mechanisms.escape import escape_laws, gain_laws
 from derive.mechanisms.spherical_sgd import SphericalSgd, cross_terms
-from derive.parse import parse_constant, parse_expression
+from derive.parse import parse_expression
 from derive.settings import SolveSettings, VerifySettings
-from derive.students import (
-    GenericActivation,
-    GenericOddActivation,
-    Reduction,
-    Student,
-    StudentKind,
-    attention_student,
-    name_generic_coefficients,
-    network,
-)
+from derive.students import Student, StudentKind, name_generic_coefficients, network, read_student
 from derive.task import TaskSpec, dimension
 
 __all__ = ["SequenceSingleIndex", "Start"]
@@ -271,7 +263,7 @@ class SequenceSingleIndex(TaskSpec):
         in_tokens = names | {t.name: t for t in tokens} | {"z": sp.ImmutableDenseMatrix(tokens)}
         formula = document.table("target", required=True).formula("formula", in_tokens)
         target = tuple(formula) if isinstance(formula, sp.MatrixBase) else (formula,)
-        student = _student(document.table("student", required=True), length, names)
+        student = read_student(document.table("student", required=True), length, names)
         training = document.table("training", required=False)
         if names.setdefault("d", dimension) != dimension:
             raise TaskError('parameters.d is the dimension of a token; its domain is "(0,inf)".')
@@ -281,7 +273,7 @@ class SequenceSingleIndex(TaskSpec):
             tokens=tokens,
             target=target,
             student=student,
-            loss=_loss(training, student.shape, names),
+            loss=read_loss(training, student.shape, names),
             learning_rate=_learning_rate(training, names),
             positions=positions,
             values=document.values,
@@ -306,62 +298,6 @@ def _positions(data: Table, length: int) -> sp.ImmutableDenseMatrix | None:
     if positions.rows != length:
         raise TaskError(f"data.positions has {positions.rows} rows; it needs one for each of the {length} tokens.")
     return positions
-
-
-def _student(table: Table, length: int, names: Mapping[str, Any]) -> Student:
-    kind = StudentKind(table.choice("kind", tuple(k.value for k in StudentKind)))
-    if kind is StudentKind.ATTENTION:
-        return attention_student(length, _reduction(table, length))
-    x = sp.Symbol("x", real=True)
-    text = table.text("activation")
-    if text in ("generic", "generic-odd"):
-        generic = GenericActivation if text == "generic" else GenericOddActivation
-        return network(kind, length, sp.Lambda(x, generic(x)))
-    return network(kind, length, sp.Lambda(x, table.formula("activation", {**names, "x": x})))
-
-
-def _reduction(table: Table, length: int) -> Reduction | None:
-    value = table.raw("reduction", default="none")
-    if value == "none":
-        return None
-    if value == "trace":
-        return Reduction(trace=True)
-    vectors = table.mapping("reduction")
-    if set(vectors) != {"left", "right"}:
-        raise TaskError("student.reduction is none, trace, or {left = [..], right = [..]}.")
-    left, right = (
-        tuple(parse_constant(str(v), f"student.reduction.{side}") for v in vectors[side]) for side in ("left", "right")
-    )
-    for side, vector in (("left", left), ("right", right)):
-        if len(vector) != length:
-            raise TaskError(
-                f"student.reduction.{side} has {len(vector)} entries; it needs {length}, one for each token."
-            )
-    reduction = Reduction(left, right)
-    if reduction.is_constant:
-        raise TaskError(
-            "student.reduction.right is constant: the rows of the attention matrix sum to 1, so the output is a constant. "
-            "Choose a right vector with different entries."
-        )
-    return reduction
-
-
-def _loss(training: Table, shape: tuple[int, int], names: Mapping[str, Any]) -> sp.Lambda:
-    """The loss as a function of the flattened outputs f and labels y."""
-    rows, columns = shape
-    if shape == (1, 1):
-        f, y = ((sp.Symbol(name, real=True),) for name in "fy")
-        values: dict[str, Any] = {"f": f[0], "y": y[0]}
-    else:
-        f, y = (
-            tuple(sp.Symbol(f"{name}{i + 1}_{j + 1}", real=True) for i in range(rows) for j in range(columns))
-            for name in "fy"
-        )
-        values = {"f": sp.ImmutableDenseMatrix(rows, columns, f), "y": sp.ImmutableDenseMatrix(rows, columns, y)}
-    loss = training.formula("loss", {**names, **values}, default="sum((f-y)**2)/2")
-    if isinstance(loss, sp.MatrixBase):
-        raise TaskError("training.loss is a matrix; it must be one number, e.g. sum((f-y)**2)/2.")
-    return sp.Lambda((*f, *y), loss)
 
 
 def _learning_rate(training: Table, names: Mapping[str, Any]) -> sp.Expr:
