@@ -202,7 +202,7 @@ def derive_command(
 ) -> None:
     """Derive the equations of a task."""
     from derive import present
-    from derive.record import record
+    from derive.record import key, record
 
     if as_json + as_latex + as_dot > 1:
         raise click.UsageError("--json, --latex and --dot are three forms of one output; choose one.")
@@ -213,7 +213,8 @@ def derive_command(
             Path(svg).write_text(present.svg(derivation.system), encoding="utf-8")
     if as_json:
         laws = None if derivation.laws is None else record(derivation.laws)
-        _emit({**_head("derive", source, given), **record(derivation.system), "laws": laws})
+        system = {**record(derivation.system), "key": key(derivation.system)}
+        _emit({**_head("derive", source, given), **system, "laws": laws})
     elif as_latex:
         _emit(present.document(derivation.system, source))
     elif as_dot:

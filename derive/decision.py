@@ -68,4 +68,17 @@ def _decide_with_symbols(value: sp.Expr) -> Decision:
     if value.is_positive or value.is_negative:
         sign = Sign.POSITIVE if value.is_positive else Sign.NEGATIVE
         return Decision(sign, Certificate.EXACT, f"closed form in {names}")
+    if not _differs_from_zero(value):
+        return Decision(Sign.UNDECIDED, Certificate.UNDECIDED, f"it may vanish identically in {names}")
     return Decision(Sign.NONZERO, Certificate.EXACT, f"not identically zero in {names}")
+
+
+def _differs_from_zero(value: sp.Expr) -> bool:
+    """Whether the value is nonzero at some rational point, to 30 digits; the point respects the symbols' signs."""
+    symbols = sorted(value.free_symbols, key=str)
+    for seed in (3, 7, 11):
+        at = {s: sp.Rational(seed + i, 2 * seed + 13) * (-1 if s.is_negative else 1) for i, s in enumerate(symbols)}
+        there = value.xreplace(at).evalf(30, maxn=200)
+        if there.is_number and there.is_comparable and abs(there) > sp.Float("1e-20"):
+            return True
+    return False

@@ -94,6 +94,12 @@ class EquationSystem:
 
     def __post_init__(self) -> None:
         self._check_names()
+        strange = sorted(str(s) for s in self.start if s not in self.unknowns)
+        if strange:
+            raise ValueError(
+                f"EquationSystem: a start is given for {', '.join(strange)}, but the unknowns are "
+                f"{', '.join(map(str, self.unknowns))}. Give starts for unknowns only."
+            )
         missing = self.missing()
         if missing:
             raise ValueError(self._unclosed(missing))
@@ -119,9 +125,7 @@ class EquationSystem:
     def missing(self) -> frozenset[sp.Symbol]:
         """Symbols that are read but neither unknowns nor parameters."""
         known = set(self._symbols())
-        read = set().union(
-            *(e.reads() for e in self.equations), *(v.free_symbols for v in self.start.values())
-        )
+        read = set().union(*(e.reads() for e in self.equations), *(v.free_symbols for v in self.start.values()))
         return frozenset(read - known)
 
     def graph(self) -> nx.DiGraph[sp.Symbol]:
@@ -164,9 +168,7 @@ class EquationSystem:
             f"EquationSystem is not closed: {', '.join(sorted(map(str, missing)))} appear on a right-hand "
             "side but are neither unknowns nor parameters. Add an equation or a parameter for each."
         )
-        return text + (
-            f" (A symbol named {', '.join(twins)} with other assumptions exists.)" if twins else ""
-        )
+        return text + (f" (A symbol named {', '.join(twins)} with other assumptions exists.)" if twins else "")
 
 
 def _block(equations: list[Equation]) -> Block:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Self
 
 import sympy as sp
 
+from derive.gaussian import terms
 from derive.measures import Gaussian, Measure
+
+_BOUND_NAME = re.compile(r"x(?:(\d+)_)?\d+")
 
 __all__ = ["Expectation", "bound_symbol", "expectations"]
 
@@ -43,7 +47,8 @@ class Expectation(sp.Expr):
         if len(used) < len(variables):
             measure = measure.marginal(used)
             variables = tuple(variables[i] for i in used)
-        level = 1 + max((_level(e) for e in integrand.atoms(cls)), default=-1)
+        outer = (integrand.free_symbols | measure.free_symbols) - set(variables)
+        level = 1 + max((*(_level(e) for e in integrand.atoms(cls)), *map(_level_of_name, outer)), default=-1)
         names = tuple(bound_symbol(level, i) for i in range(len(used)))
         if names != variables:
             integrand = integrand.xreplace(dict(zip(variables, names, strict=True)))
@@ -79,6 +84,9 @@ class Expectation(sp.Expr):
         """d/ds E F = E dF/ds + sum_i mean_i' E d_i F + (1/2) sum_ij cov_ij' E d_i d_j F  [Bonnet; Price]."""
         law = self.measure
         f, x = self.integrand, self.variables
+        if f.has(sp.Heaviside, sp.sign):
+            # 1[x > 0]^n = 1[x > 0] before it is differentiated: a point mass times a jump has no meaning
+            f = sp.Add(*(t.expr for t in terms(f, tuple(x))))
         terms = [f.diff(s)]
         if law.has_free(s):
             if not isinstance(law, Gaussian):
@@ -98,6 +106,12 @@ class Expectation(sp.Expr):
         if isinstance(law, Gaussian):
             return f"Expectation({body}, {printer._print(list(law.mean))}, {law.cov.tolist()})"
         return f"Expectation({body}, {printer._print(law)})"
+
+
+def _level_of_name(s: sp.Basic) -> int:
+    """The level of a canonical bound name, -1 for any other symbol."""
+    name = _BOUND_NAME.fullmatch(s.name) if isinstance(s, sp.Symbol) and s.assumptions0.get("bound") else None
+    return -1 if name is None else int(name.group(1) or 0)
 
 
 def _level(e: Expectation) -> int:

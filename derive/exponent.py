@@ -70,9 +70,7 @@ class Exponent:
         return next((c.decision.interval for c in self.leading if c.decision.is_nonzero), None)
 
 
-def target_exponent(
-    target: Sequence[sp.Expr], tokens: tuple[sp.Symbol, ...], order: int, decide: Decide
-) -> Exponent:
+def target_exponent(target: Sequence[sp.Expr], tokens: tuple[sp.Symbol, ...], order: int, decide: Decide) -> Exponent:
     """The least k in 1..order with some c_alpha(g) != 0, |alpha| = k, over all outputs of the target."""
     parts = [HermiteExpansion(g, tokens) for g in target]
     degrees = [p.degree for p in parts]
@@ -139,14 +137,11 @@ def sample_complexity(exponent: Exponent) -> tuple[str, str]:
         return "d log d", "a number of samples proportional to d log d, at a fixed learning rate" + condition
     return (
         "d^(k-1)",
-        f"a number of samples proportional to d^{int(k) - 1}, at a learning rate ~ d^(-{int(k) - 2}/2)"
-        + condition,
+        f"a number of samples proportional to d^{int(k) - 1}, at a learning rate ~ d^(-{int(k) - 2}/2)" + condition,
     )
 
 
-def _coefficients(
-    of: str, groups: Sequence[Mapping[tuple[int, ...], sp.Expr]], decide: Decide
-) -> list[Coefficient]:
+def _coefficients(of: str, groups: Sequence[Mapping[tuple[int, ...], sp.Expr]], decide: Decide) -> list[Coefficient]:
     return [Coefficient(of, index, c, decide(c)) for g in groups for index, c in g.items()]
 
 
@@ -210,19 +205,14 @@ def _without_common_symbol(
     return {n: expand(c / factor) for n, c in form.items()}, sign
 
 
-def _takes_positive(
-    k: int, form: Mapping[tuple[int, ...], sp.Expr], overlaps: int, decide: Decide
-) -> bool | None:
+def _takes_positive(k: int, form: Mapping[tuple[int, ...], sp.Expr], overlaps: int, decide: Decide) -> bool | None:
     """Whether the form is positive somewhere; None when that stays open."""
     if k == 2:
         return _quadratic_takes_positive(form, overlaps, decide)
     for point in product((Fraction(0), Fraction(1), Fraction(-1), Fraction(1, 2)), repeat=overlaps):
         value = sp.Add(
             *(
-                c
-                * sp.Mul(
-                    *(sp.Rational(x.numerator, x.denominator) ** a for x, a in zip(point, n, strict=True))
-                )
+                c * sp.Mul(*(sp.Rational(x.numerator, x.denominator) ** a for x, a in zip(point, n, strict=True)))
                 for n, c in form.items()
             )
         )
@@ -234,9 +224,7 @@ def _takes_positive(
     return None
 
 
-def _quadratic_takes_positive(
-    form: Mapping[tuple[int, ...], sp.Expr], overlaps: int, decide: Decide
-) -> bool | None:
+def _quadratic_takes_positive(form: Mapping[tuple[int, ...], sp.Expr], overlaps: int, decide: Decide) -> bool | None:
     """A quadratic form q is <= 0 everywhere iff every principal minor of -q is >= 0."""
 
     def entry(i: int, j: int) -> sp.Expr:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import mpmath
 import sympy as sp
+from sympy.core.function import ArgumentIndexError
 
 __all__ = [
     "He",
@@ -60,7 +62,7 @@ class He(sp.Function):
     def fdiff(self, argindex: int = 2) -> sp.Expr:
         n, x = self.args
         if argindex != 2:
-            raise sp.ArgumentIndexError(self, argindex)
+            raise ArgumentIndexError(self, argindex)
         return n * He(n - 1, x)
 
     def _eval_is_real(self) -> bool | None:
@@ -170,6 +172,14 @@ class Phi(_RealFunction):
     def fdiff(self, argindex: int = 1) -> sp.Expr:
         return sp.exp(-(self.args[0] ** 2) / 2) / sp.sqrt(2 * sp.pi)
 
+    def _eval_evalf(self, prec: int) -> sp.Expr:
+        # erfc of SymPy is cut to zero in the tail
+        x = self.args[0]._eval_evalf(prec)
+        if not x.is_Float:
+            return self.func(x)
+        with mpmath.workprec(prec):
+            return sp.Float._new(mpmath.ncdf(x._to_mpmath(prec))._mpf_, prec)
+
 
 class SoftmaxEntry(sp.Function):
     """exp(a) / (exp(a) + sum_j exp(b_j)), written SoftmaxEntry(a, b_1, .., b_n) with the b_j sorted."""
@@ -265,5 +275,12 @@ class LargestEigenvalue(sp.Function):
 
     def _eval_evalf(self, prec: int) -> sp.Expr:
         n = int(self.args[0])
-        values = sp.Matrix(n, n, self.args[1:]).evalf(sp.Float("1", prec)._prec // 3).eigenvals(multiple=True)
-        return max(sp.re(v) for v in values)
+        entries = [a._eval_evalf(prec) for a in self.args[1:]]
+        if not all(a.is_Float or a.is_Rational for a in entries):
+            return self
+        with mpmath.workprec(prec + 10):
+            matrix = mpmath.matrix(n, n)
+            for k, a in enumerate(entries):
+                matrix[k // n, k % n] = a._to_mpmath(prec + 10)
+            largest = max(mpmath.eigsy(matrix, eigvals_only=True))
+        return sp.Float._new(largest._mpf_, prec)

@@ -8,11 +8,11 @@ from functools import lru_cache
 
 import sympy as sp
 
-from derive.functions import without_kinks_hidden
+from derive.functions import He, without_kinks_hidden
 from derive.measures import Gaussian
 from derive.polynomial import affine, algebra, generators, is_zero, quadratic
 
-__all__ = ["Term", "conditional", "hermite_basis", "linear_forms", "normal_density", "terms", "wick"]
+__all__ = ["Term", "conditional", "dual_hermite", "hermite_basis", "linear_forms", "normal_density", "terms", "wick"]
 
 
 def normal_density(x: sp.Expr, variance: sp.Expr = sp.S.One) -> sp.Expr:
@@ -54,6 +54,20 @@ def hermite_basis(polynomial: sp.Expr, x: sp.Symbol) -> dict[int, sp.Expr]:
     return {n: c for n, c in sorted(result.items()) if not is_zero(c)}
 
 
+def dual_hermite(alpha: Sequence[int], x: Sequence[sp.Symbol], cov: sp.MatrixBase) -> sp.Expr:
+    """H with E[d^alpha f(x)] = E[f(x) H(x)], x ~ N(0, cov): H_{alpha + e_i} = (cov^-1 x)_i H_alpha - d_i H_alpha."""
+    if cov == sp.eye(len(x)):
+        return sp.Mul(*(He(n, v) for n, v in zip(alpha, x, strict=True)))
+    steps = [i for i, n in enumerate(alpha) for _ in range(n)]
+    if not steps:
+        return sp.S.One
+    scaled = cov.inv(method="ADJ") * sp.Matrix(list(x))
+    h: sp.Expr = sp.S.One
+    for i in steps:
+        h = sp.expand(scaled[i] * h - h.diff(x[i]))
+    return h
+
+
 def conditional(law: Gaussian, forms: sp.MatrixBase, values: Sequence[sp.Expr]) -> Gaussian:
     """The law of x given A x = y, A (r, n) of rank r with A C A^T regular.
 
@@ -83,15 +97,11 @@ def terms(integrand: sp.Expr, variables: tuple[sp.Symbol, ...]) -> tuple[Term, .
     """The integrand multiplied out into terms; kinks and jumps are idempotent steps 1[y + b > 0]."""
     f = without_kinks_hidden(integrand)
     f = f.replace(lambda e: isinstance(e, sp.Heaviside), lambda e: _normal_step(e.args[0], variables))
-    atoms = sorted(
-        (g for g in generators(f) if g not in variables and g.has_free(*variables)), key=sp.default_sort_key
-    )
+    atoms = sorted((g for g in generators(f) if g not in variables and g.has_free(*variables)), key=sp.default_sort_key)
     ring = algebra([f], [*atoms])
     merged: dict[tuple[int, ...], sp.Expr] = {}
     for powers, g in ring.collect(ring.element(f), len(atoms)).items():
-        key = tuple(
-            min(n, 1) if isinstance(a, sp.Heaviside) else n for a, n in zip(atoms, powers, strict=True)
-        )
+        key = tuple(min(n, 1) if isinstance(a, sp.Heaviside) else n for a, n in zip(atoms, powers, strict=True))
         merged[key] = merged.get(key, ring.ring.zero) + g
     return tuple(
         Term(_factors([a**n for a, n in zip(atoms, key, strict=True) if n]), ring.expr(g))
@@ -116,9 +126,7 @@ def _normal_step(x: sp.Expr, variables: tuple[sp.Symbol, ...]) -> sp.Expr:
     if lead.is_negative:
         return 1 - _normal_step(-x, variables)
     scale = lead if lead.is_positive else sp.S.One
-    return sp.Heaviside(
-        sp.Add(*(a / scale * v for a, v in zip(parts[0], variables, strict=True))) + parts[1] / scale
-    )
+    return sp.Heaviside(sp.Add(*(a / scale * v for a, v in zip(parts[0], variables, strict=True))) + parts[1] / scale)
 
 
 def linear_forms(atom: sp.Expr, variables: tuple[sp.Symbol, ...]) -> list[tuple[sp.Expr, ...]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import combinations_with_replacement
 from math import comb
 from typing import Any
 
@@ -32,12 +33,11 @@ def _root_factorial(alpha: tuple[int, ...]) -> sp.Expr:
 
 def multi_indices(length: int, degree: int) -> Iterator[tuple[int, ...]]:
     """All alpha in N^length with |alpha| = degree, in lexicographic order from (degree, 0, ..)."""
-    if length == 1:
-        yield (degree,)
-        return
-    for first in range(degree, -1, -1):
-        for rest in multi_indices(length - 1, degree - first):
-            yield (first, *rest)
+    for places in combinations_with_replacement(range(length), degree):
+        alpha = [0] * length
+        for i in places:
+            alpha[i] += 1
+        yield tuple(alpha)
 
 
 def _hermite_in_variable(terms: dict[tuple[int, ...], Any], i: int) -> dict[tuple[int, ...], Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NotRequired, TypedDict
@@ -19,6 +21,7 @@ __all__ = [
     "EquationRecord",
     "QuantityRecord",
     "SystemRecord",
+    "key",
     "quantity_symbol",
     "read_system",
     "record",
@@ -106,6 +109,11 @@ def record(system: EquationSystem) -> SystemRecord:
     }
     unusual = {s.name: _assumptions(s) for s, usual in _expected_symbols(system).items() if s != usual}
     return {**result, "assumptions": unusual} if unusual else result
+
+
+def key(system: EquationSystem) -> str:
+    """The SHA-256 of the record: equal for equal systems, in every process, whatever bound variables are called."""
+    return hashlib.sha256(json.dumps(record(system), sort_keys=True).encode()).hexdigest()
 
 
 def _names(symbols: Iterable[sp.Symbol]) -> list[str]:

@@ -97,17 +97,20 @@ def escape_time(
         if not np.isfinite(other):
             error, status = np.inf, Status.max_steps
             reason = "Whether it escapes is decided by the error of the integration: a second run does not."
-    return Escape(time, error, status, reason, at, calls)
+    return Escape(float(time), float(error), status, reason, at, calls)
 
 
 def rests(rate: Rate, x: Array, noise: Array | None = None) -> NDArray[np.bool_]:
     """Whether x: (n, *B) is a fixed point of dx/dt = rate(x), to rounding -> (*B).
 
-    It is where the rate is zero, is below `noise` (the error of the rate), or vanishes within 8 units of the last
-    digit of x (1e-15 for a component that is exactly 0).
+    It is where the rate vanishes within 8 units of the last digit of x (1e-15 for a component that is exactly 0).
+    `noise`, the error of the rate, counts as zero only in components of x that are exactly 0, where symmetry is the
+    reason for a rate that should vanish: elsewhere a rate below its error is unknown, not zero.
     """
     r = np.asarray(rate(x), dtype=float)
-    still = np.asarray(np.all(np.abs(r) <= (0.0 if noise is None else 2 * noise), axis=0))
+    if noise is not None:
+        r = np.where((x == 0) & (np.abs(r) <= 2 * noise), 0.0, r)
+    still = np.asarray(np.all(r == 0, axis=0))
     if np.all(still):
         return still
     with np.errstate(all="ignore"):

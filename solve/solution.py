@@ -181,7 +181,7 @@ def evaluated_laws(
 
 def _in_domain(quantity: Quantity, values: Array) -> Array:
     box = Box.of([quantity.domain])
-    return np.where((values < box.low) | (values > box.high), np.nan, values)
+    return np.where((values < box.low[0]) | (values > box.high[0]), np.nan, values)
 
 
 def _fixed_points(

@@ -66,10 +66,11 @@ def sweep(
     """`compiled.solve` at every point of a grid over one or two parameters, each from its neighbour's solution.
 
     The dataset has a dimension for each parameter, in their order, and a variable for each unknown, nan where it
-    did not converge; besides `status` (the name of each point's `Status`), `residual` and `error` (with "_"
-    appended where a quantity has that name). With `times` it is `compiled.integrate`, all points at once, and a
-    last dimension `time`. Systems without implicit blocks are evaluated at all points at once. Attributes, as
-    JSON: `parameters`, `versions`, `notes`. Raises `ValueError` for names, values or shapes that do not fit.
+    did not converge or, in a flow, was not reached; besides `status` (the name of each point's `Status`), `residual`
+    and `error` (with "_" appended where a quantity has that name). With `times` it is `compiled.integrate`, all
+    points at once, and a last dimension `time`. Systems without implicit blocks are evaluated at all points at once.
+    Attributes, as JSON: `parameters`, `versions`, `notes`. Raises `ValueError` for names, values or shapes that do
+    not fit.
     """
     axes = _axes(over, grid)
     fixed = {_name(k): v for k, v in parameters.items()}
@@ -170,7 +171,9 @@ class _Table:
         largest = np.zeros(shape)
         for s, raw in found.values.items():
             value, error = self._time_last(raw, shape), self._time_last(found.errors[s], shape)
-            value = np.where(found.statuses[s] in (Status.converged, Status.nonfinite), value, np.nan)
+            series = value.ndim > len(shape)  # has nan from where it ends; what comes before stands
+            known = series or found.statuses[s] in (Status.converged, Status.nonfinite)
+            value = value if known else np.full_like(value, np.nan)
             target = self.values.setdefault(s, np.full(self.shape + value.shape[len(shape) :], np.nan))
             target[where] = np.where(np.isfinite(value), value, np.nan)
             over_time = tuple(range(len(shape), value.ndim))

@@ -36,17 +36,33 @@ _DERIVED = Source("derived", "leading order of the flow at zero overlap")
 def leading_strength(form: Mapping[tuple[int, ...], sp.Expr], k: int, overlaps: int) -> sp.Expr | None:
     """max of the form on the unit sphere; None for several overlaps and degree >= 3 (no single direction)."""
     if overlaps == 1:
-        return form.get((k,), sp.S.Zero)
+        c = form.get((k,), sp.S.Zero)
+        return sp.Abs(c) if k % 2 else c
     if k == 1:
         return sp.sqrt(sp.Add(*(c**2 for c in form.values())))
-    if k > 2:
-        return None
+    return LargestEigenvalue.of(_matrix(form, overlaps)) if k == 2 else None
+
+
+def _matrix(form: Mapping[tuple[int, ...], sp.Expr], overlaps: int) -> sp.ImmutableDenseMatrix:
+    """The symmetric matrix of a quadratic form."""
 
     def entry(i: int, j: int) -> sp.Expr:
         n = tuple((a == i) + (a == j) for a in range(overlaps))
         return form.get(n, sp.S.Zero) / (1 if i == j else 2)
 
-    return LargestEigenvalue.of(sp.ImmutableDenseMatrix(overlaps, overlaps, lambda i, j: entry(int(i), int(j))))
+    return sp.ImmutableDenseMatrix(overlaps, overlaps, lambda i, j: entry(int(i), int(j)))
+
+
+def _start_noise(problem: SphericalSgd) -> sp.Expr | None:
+    """The noise at zero overlap along the direction of escape; None where that direction is not a coordinate's."""
+    q = _matrix(problem.form(2), len(problem.overlaps))
+    count = q.rows
+    best = [i for i in range(count) if all(i == j or (q[i, i] - q[j, j]).is_nonnegative for j in range(count))]
+    if not q.is_diagonal() or not best:
+        return None
+    origin = dict.fromkeys(problem.overlaps, sp.S.Zero)
+    noises = {reduced(problem.noise(i, i).xreplace(origin)) for i in best}
+    return noises.pop() if len(noises) == 1 else None
 
 
 def escape_laws(
@@ -72,13 +88,15 @@ def escape_laws(
     equations.append(_define(V0, "squared gradient norm at zero overlap", v0))
     used = rate
     if k == 2:
-        s0 = reduced(problem.noise(0, 0).xreplace(origin))
-        equations.append(_define(S0, "noise of the overlap at zero overlap", s0))
+        s0 = _start_noise(problem) if random_start else None
         equations.append(
             _define(growth, "growth rate of the overlap at the start, per unit of tau", k * G - used * V0 / 2)
         )
         equations.append(_define(learning_rate_max, "learning rate above which the start is stable", 2 * k * G / V0))
-        noise = sp.sqrt(1 + used * S0 / (2 * growth)) if random_start else sp.S.One
+        noise = sp.S.One
+        if s0 is not None:
+            equations.append(_define(S0, "noise of the overlap at zero overlap, along the direction of escape", s0))
+            noise = sp.sqrt(1 + used * S0 / (2 * growth))
         equations.append(_define(start_overlap, "overlap that the escape starts from", initial * noise))
         time = sp.log(threshold / start_overlap) / growth
     else:

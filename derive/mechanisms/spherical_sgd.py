@@ -16,9 +16,10 @@ from itertools import product
 import sympy as sp
 
 from derive.expectation import Expectation
-from derive.functions import orthonormal
+from derive.gaussian import dual_hermite
 from derive.hermite import multi_indices
-from derive.measures import Gaussian, standard_normal
+from derive.measures import Gaussian
+from derive.polynomial import is_zero
 from derive.rules import reduced
 
 __all__ = ["CrossTerm", "SphericalSgd", "cross_terms"]
@@ -145,7 +146,7 @@ class SphericalSgd:
 
     @cached_property
     def _increments(self) -> tuple[tuple[sp.Expr, ...], tuple[sp.Symbol, ...], Gaussian]:
-        """b_k = sum_t D_t (<x_t, a_k> + P_tk) - o_k sum_t D_t s_t of each landmark, its variables, their law."""
+        """b_k = sum_t D_t (<x_t, a_k> + (P G)_tk) - o_k sum_t D_t s_t of each landmark, its variables, their law."""
         count, tokens = len(self.overlaps), self.mixing.cols
         known = dict(zip(self.teacher_of, self.teacher, strict=True))
         pairs = [(t, k) for t in range(tokens) for k in range(count)]
@@ -153,8 +154,9 @@ class SphericalSgd:
         d = self.field_gradient
         by_token = [sp.Add(*(self.mixing[i, t] * d[i] for i in range(len(d)))) for t in range(tokens)]
         radial = sp.Add(*(d[i] * self.student[i] for i in range(len(d))))
+        places = self.positions * self.gram
         b = tuple(
-            sp.Add(*(by_token[t] * (field[t, k] + self.positions[t, k]) for t in range(tokens))) - o * radial
+            sp.Add(*(by_token[t] * (field[t, k] + places[t, k]) for t in range(tokens))) - o * radial
             for k, o in enumerate(self.overlaps)
         )
         return b, (*self.student, *(field[p] for p in pairs)), self._law(tuple(pairs))
@@ -173,50 +175,59 @@ class SphericalSgd:
         return reduced(Expectation(b[k] * b[l], variables, law)) - pull[k] * pull[l]
 
     # ---- expansion at zero overlap ----------------------------------------------------------------------
-    def form(self, degree: int) -> dict[tuple[int, ...], sp.Expr]:
-        """{n: c_n} with -R(o) = const + sum_n c_n o^n, |n| = degree, at zero overlap, without positions.
+    def form(self, degree: int, *, positions: bool = False) -> dict[tuple[int, ...], sp.Expr]:
+        """{n: c_n} with -R(o) = const + sum_n c_n o^n, |n| = degree, at zero overlap.
 
-        exp(sum_jk c_jk d_phi_j d_z_k) with c = A o, read in Hermite coefficients  [Mehler's formula].
+        exp(sum_j c_j d_phi_j + sum_jk c_jk d_phi_j d_z_k) with c = A P o (0 unless `positions`) and c = A o; the
+        derivatives as Hermite polynomials of the fields' own covariances  [Mehler's formula].
         """
         result: dict[tuple[int, ...], sp.Expr] = {}
-        for powers, weight, rows, columns in self._pairings(degree):
+        for powers, weight, rows, columns in self._pairings(degree, positions):
             c = weight * self._coupling(rows, columns)
             if c != 0:
                 result[powers] = result.get(powers, sp.S.Zero) + c
-        return {n: sp.expand(c) for n, c in result.items() if c != 0}
+        return {n: sp.expand(c) for n, c in result.items() if not is_zero(c)}
 
-    def _pairings(self, degree: int) -> Iterator[tuple[tuple[int, ...], sp.Expr, tuple[int, ...], tuple[int, ...]]]:
-        """(powers of o, weight, Hermite orders of phi, of z) of each monomial of Mehler's exponential."""
-        links = [
-            (i, j, self.mixing[i, t], k)
-            for i in range(len(self.student))
-            for j, (t, k) in enumerate(self.teacher_of)
-            if self.mixing[i, t] != 0
+    def _links(self, positions: bool) -> list[tuple[int, int | None, sp.Expr, int]]:
+        """(student field, teacher field or None for a shift, weight, overlap) of each term of the exponent."""
+        fields = range(len(self.student))
+        links: list[tuple[int, int | None, sp.Expr, int]] = [
+            (i, j, self.mixing[i, t], k) for i in fields for j, (t, k) in enumerate(self.teacher_of)
         ]
-        f = sp.factorial
+        shift = self.mixing * self.positions
+        if positions:
+            links += [(i, None, shift[i, k], k) for i in fields for k in range(len(self.overlaps))]
+        return [link for link in links if link[2] != 0]
+
+    def _pairings(
+        self, degree: int, positions: bool
+    ) -> Iterator[tuple[tuple[int, ...], sp.Expr, tuple[int, ...], tuple[int, ...]]]:
+        """(powers of o, weight, orders of differentiation in phi, in z) of each monomial of the exponential."""
+        links = self._links(positions)
         for counts in multi_indices(len(links), degree):
-            used = [(link, n) for link, n in zip(links, counts, strict=True) if n]
             powers, rows, columns = [0] * len(self.overlaps), [0] * len(self.student), [0] * len(self.teacher)
-            for (i, j, _, k), n in used:
+            weight = sp.S.One
+            for (i, j, c, k), n in zip(links, counts, strict=True):
                 powers[k] += n
                 rows[i] += n
-                columns[j] += n
-            weight = sp.Mul(*(link[2] ** n / f(n) for link, n in used), *(sp.sqrt(f(n)) for n in (*rows, *columns)))
+                if j is not None:
+                    columns[j] += n
+                weight *= c**n / sp.factorial(n)
             yield tuple(powers), weight, tuple(rows), tuple(columns)
 
     def _coupling(self, rows: tuple[int, ...], columns: tuple[int, ...]) -> sp.Expr:
-        """-E[loss h_rows(phi) h_columns(z)] with phi and z independent standard normal."""
-        h = sp.Mul(*(orthonormal(n, s) for n, s in zip(rows, self.student, strict=True)))
-        k = sp.Mul(*(orthonormal(n, z) for n, z in zip(columns, self.teacher, strict=True)))
-        if self.cross is None:
-            return -_normal_mean(self.loss * h * k, self.fields)
+        """-E[d^rows d^columns loss], phi and z independent with their own covariances and mean zero."""
+        count = len(self.student)
+        cov = self.law.cov
+        own, other = cov[:count, :count], cov[count:, count:]
+        h, k = dual_hermite(rows, self.student, own), dual_hermite(columns, self.teacher, other)
+        if self.cross is None or not any(columns):
+            joint = Gaussian([0] * len(self.fields), sp.diag(own, other))
+            return -reduced(Expectation(self.loss * h * k, self.fields, joint))
+        student, teacher = Gaussian([0] * count, own), Gaussian([0] * len(self.teacher), other)
         total = sp.S.Zero
         for term in self.cross:
-            own = _normal_mean(term.student * h, self.student)
-            if own != 0:
-                total -= term.weight * own * _normal_mean(term.teacher * k, self.teacher)
+            factor = reduced(Expectation(term.student * h, self.student, student))
+            if factor != 0:
+                total -= term.weight * factor * reduced(Expectation(term.teacher * k, self.teacher, teacher))
         return total
-
-
-def _normal_mean(f: sp.Expr, variables: tuple[sp.Symbol, ...]) -> sp.Expr:
-    return reduced(Expectation(f, variables, standard_normal(len(variables))))

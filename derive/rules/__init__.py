@@ -17,20 +17,30 @@ from derive.expectation import Expectation, expectations
 from derive.measures import Gaussian
 from derive.polynomial import expand
 from derive.rules.exponentials import oscillation, reflection, tilting
+from derive.rules.reading import terms_of
 from derive.rules.steps import half_line, point_mass, probit, quadrant
-from derive.rules.structure import conditioning, degenerate, independence, linearity, symmetry
+from derive.rules.structure import (
+    conditioning,
+    degenerate,
+    independence,
+    keeps_all_variables,
+    linearity,
+    symmetry,
+)
 
 __all__ = ["RULES", "Rule", "closed_form", "reduced"]
+
+_MOST_PARTS = 16
 
 Rule: TypeAlias = Callable[[Expectation], sp.Expr | None]
 
 RULES: tuple[Rule, ...] = (
+    symmetry,
     linearity,
     point_mass,
     degenerate,
     oscillation,
     conditioning,
-    symmetry,
     tilting,
     reflection,
     probit,
@@ -56,16 +66,29 @@ def _accept_closed(e: Expectation, rules: tuple[Rule, ...]) -> sp.Expr:
 
 
 def _accept_smaller(e: Expectation, rules: tuple[Rule, ...]) -> sp.Expr:
+    has_mass = e.integrand.has(sp.DiracDelta)
+    if not has_mass and _stays_large(e):
+        return e
     result = _reduce(e, rules)
-    return expand(result) if _size(result) <= _size(e) else e
+    if has_mass and not result.has(sp.DiracDelta):
+        return expand(result)
+    size = _size(result)
+    return expand(result) if size <= _size(e) and size[2] <= _MOST_PARTS else e
+
+
+def _stays_large(e: Expectation) -> bool:
+    """Whether many terms surely keep all variables, so that nothing is gained by taking them one by one."""
+    if not isinstance(e.measure, Gaussian) or e.measure.dim < 3:
+        return False
+    return sum(keeps_all_variables(e, t) for t in terms_of(e)) > _MOST_PARTS
 
 
 def _size(expr: sp.Expr) -> tuple[int, int, int]:
-    """(most variables of an expectation, whether those hold parameters, how many of them there are)."""
+    """(most variables of an expectation, whether those integrands hold parameters, how many of them there are)."""
     found = expr.atoms(Expectation)
     most = max((len(e.variables) for e in found), default=0)
     largest = [e for e in found if len(e.variables) == most]
-    parameters = any(e.free_symbols for e in largest)
+    parameters = any(e.integrand.free_symbols - set(e.variables) for e in largest)
     return most, int(parameters), len(largest) if parameters or most > 1 else 1
 
 

@@ -8,14 +8,16 @@ from derive.expectation import Expectation
 from derive.gaussian import wick
 from derive.measures import Gaussian
 from derive.polynomial import affine, algebra, is_zero, quadratic
-from derive.rules.reading import law_of, terms_of
+from derive.rules.reading import law_of, only_term
 
 __all__ = ["oscillation", "reflection", "tilt", "tilting"]
 
 
 def tilting(e: Expectation) -> sp.Expr | None:
     """E[exp(q(x)) f(x)] = Z E'[f(x)] for a quadratic q, under the tilted Gaussian law E'."""
-    term, law, x = terms_of(e)[0], law_of(e), tuple(e.variables)
+    term, law, x = only_term(e), law_of(e), tuple(e.variables)
+    if term is None:
+        return None
     factor = next((a for a in term.atoms if isinstance(a, sp.exp) and quadratic(a.exp, x) is not None), None)
     tilted = tilt(law, factor.exp, x) if factor is not None else None
     if tilted is None:
@@ -31,7 +33,9 @@ def reflection(e: Expectation) -> sp.Expr | None:
     law, the other keeps its law as that one changes sign, so that odd powers of T drop out of
     E[T^k P] = E[P] - Z E'[(1 + T) (1 + T + .. + T^(k-1)) P].
     """
-    term, law, x = terms_of(e)[0], law_of(e), tuple(e.variables)
+    term, law, x = only_term(e), law_of(e), tuple(e.variables)
+    if term is None:
+        return None
     if law.dim != 2 or len(term.atoms) != 1:
         return None
     base, k = term.atoms[0].as_base_exp()
@@ -61,7 +65,9 @@ def reflection(e: Expectation) -> sp.Expr | None:
 
 def oscillation(e: Expectation) -> sp.Expr | None:
     """E[P(x) exp(i (a.x + b))] = exp(i (a.mean + b) - a.C a / 2) E P(x + i C a), one part of it."""
-    term, law, x = terms_of(e)[0], law_of(e), tuple(e.variables)
+    term, law, x = only_term(e), law_of(e), tuple(e.variables)
+    if term is None:
+        return None
     waves = [(b, n) for a in term.atoms for b, n in [a.as_base_exp()]]
     if not all(isinstance(b, sp.cos | sp.sin) and n.is_Integer and affine(b.args[0], x) for b, n in waves):
         return None

@@ -12,7 +12,7 @@ from derive.gaussian import Term, terms
 from derive.measures import Gaussian
 from derive.polynomial import is_zero
 
-__all__ = ["expectation_of", "law_of", "normal_form", "section", "terms_of", "unit_forms"]
+__all__ = ["expectation_of", "law_of", "normal_form", "only_term", "section", "terms_of", "unit_forms"]
 
 
 def law_of(e: Expectation) -> Gaussian:
@@ -26,6 +26,12 @@ def law_of(e: Expectation) -> Gaussian:
 def terms_of(e: Expectation) -> tuple[Term, ...]:
     """The summands of the integrand."""
     return terms(e.integrand, tuple(e.variables))
+
+
+def only_term(e: Expectation) -> Term | None:
+    """The integrand if it is one term, which is what most rules are about; None for a sum."""
+    parts = terms_of(e)
+    return parts[0] if len(parts) == 1 else None
 
 
 def expectation_of(term: Term, e: Expectation) -> sp.Expr:

@@ -9,34 +9,54 @@ from derive.functions import He, Phi
 from derive.gaussian import conditional, hermite_basis, normal_density
 from derive.measures import Gaussian
 from derive.polynomial import affine, algebra, is_zero
-from derive.rules.reading import law_of, section, terms_of
+from derive.rules.reading import law_of, only_term, section
 
 __all__ = ["half_line", "point_mass", "probit", "quadrant"]
 
 
 def point_mass(e: Expectation) -> sp.Expr | None:
-    """E[delta(a.x + b) f(x)] = p(0) E[f | a.x + b = 0], p the density of a.x + b."""
-    term = terms_of(e)[0]
-    mass = next((a for a in term.atoms if isinstance(a, sp.DiracDelta) and len(a.args) == 1), None)
-    parts = affine(mass.args[0], tuple(e.variables)) if mass is not None else None
-    if parts is None:
+    """E[delta(a.x + b) f(x)] = p(0) E[f | a.x + b = 0], p the density of a.x + b.
+
+    A derivative of delta is the derivative of the result in b.
+    """
+    term = only_term(e)
+    if term is None:
         return None
-    law, form = law_of(e), sp.ImmutableDenseMatrix([parts[0]])
-    centre = (form * sp.ImmutableDenseMatrix(list(law.mean)))[0] + parts[1]
-    variance = (form * law.cov * form.T)[0]
-    given = conditional(law, form, [-parts[1]])
+    mass = next((a for a in term.atoms if isinstance(a, sp.DiracDelta)), None)
+    if mass is None:
+        return None
+    order = int(mass.args[1]) if len(mass.args) > 1 else 0
+    shift = sp.Dummy("shift", real=True)
+    rest = sp.Mul(*(a for a in term.atoms if a != mass)) * term.polynomial
+    found = _at_zero(mass.args[0] + (shift if order else 0), rest, e)
+    return found if found is None or not order else found.diff(shift, order).subs(shift, 0)
+
+
+def _at_zero(form: sp.Expr, f: sp.Expr, e: Expectation) -> sp.Expr | None:
+    """E[delta(form) f] by the law given that the affine form vanishes."""
+    law, x = law_of(e), tuple(e.variables)
+    parts = affine(form, x)
+    if parts is None or all(is_zero(a) for a in parts[0]):
+        return None
+    row = sp.ImmutableDenseMatrix([parts[0]])
+    centre = (row * sp.ImmutableDenseMatrix(list(law.mean)))[0] + parts[1]
+    variance = (row * law.cov * row.T)[0]
+    if is_zero(variance):
+        return None
+    given = conditional(law, row, [-parts[1]])
     pivot = next(i for i, a in enumerate(parts[0]) if not is_zero(a))
     rest = [i for i in range(law.dim) if i != pivot]
-    solved = -(parts[1] + sp.Add(*(parts[0][i] * e.variables[i] for i in rest))) / parts[0][pivot]
-    f = sp.Mul(*(a for a in term.atoms if a != mass)) * term.polynomial
-    f = f.xreplace({e.variables[pivot]: solved})
-    inner = Expectation(f, [e.variables[i] for i in rest], given.marginal(rest)) if rest else f
+    solved = -(parts[1] + sp.Add(*(parts[0][i] * x[i] for i in rest))) / parts[0][pivot]
+    there = f.xreplace({x[pivot]: solved})
+    inner = Expectation(there, [x[i] for i in rest], given.marginal(rest)) if rest else there
     return normal_density(centre, variance) * inner
 
 
 def half_line(e: Expectation) -> sp.Expr | None:
     """E[He_n(z) 1[z > t]] = He_{n-1}(t) phi(t) for n >= 1, Phi(-t) for n = 0."""
-    term, law = terms_of(e)[0], law_of(e)
+    term, law = only_term(e), law_of(e)
+    if term is None:
+        return None
     if law.dim != 1 or len(term.atoms) != 1 or not isinstance(term.atoms[0], sp.Heaviside):
         return None
     parts = affine(term.atoms[0].args[0], tuple(e.variables))
@@ -53,7 +73,9 @@ def half_line(e: Expectation) -> sp.Expr | None:
 
 def quadrant(e: Expectation) -> sp.Expr | None:
     """E[P(y) 1[y1 > 0] 1[y2 > 0]] for a centred pair: Stein's lemma down to 1/4 + asin(rho) / (2 pi)."""
-    term, law = terms_of(e)[0], law_of(e)
+    term, law = only_term(e), law_of(e)
+    if term is None:
+        return None
     if law.dim != 2 or any(m != 0 for m in law.mean) or len(term.atoms) != 2:
         return None
     steps = [affine(a.args[0], tuple(e.variables)) for a in term.atoms if isinstance(a, sp.Heaviside)]
@@ -71,7 +93,9 @@ def quadrant(e: Expectation) -> sp.Expr | None:
 
 def probit(e: Expectation) -> sp.Expr | None:
     """Phi(y) = E 1[y + g > 0] with g ~ N(0, 1) independent; used only where the steps then close."""
-    term, law, x = terms_of(e)[0], law_of(e), tuple(e.variables)
+    term, law, x = only_term(e), law_of(e), tuple(e.variables)
+    if term is None:
+        return None
     bases = [a.as_base_exp() for a in term.atoms]
     forms = [affine(b.args[0], x) for b, n in bases if isinstance(b, Phi | sp.Heaviside) and n.is_Integer]
     count = sum(int(n) if isinstance(b, Phi) else 1 for b, n in bases if n.is_Integer)

@@ -43,9 +43,7 @@ def tied(length: int, student: sp.Expr, target: sp.Expr, loss: sp.Lambda = HALF_
     )
 
 
-def landmarks(
-    student: sp.Expr, target: sp.Expr, gram: sp.MatrixBase, loss: sp.Lambda = HALF_SQUARE
-) -> SphericalSgd:
+def landmarks(student: sp.Expr, target: sp.Expr, gram: sp.MatrixBase, loss: sp.Lambda = HALF_SQUARE) -> SphericalSgd:
     """student in u = <x, w>; target in z_k = <x, a_k> with Gram matrix `gram`; overlaps mu1 .. muK."""
     count = gram.rows
     return SphericalSgd(

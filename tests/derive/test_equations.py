@@ -77,8 +77,12 @@ def test_bound_variables_are_not_read() -> None:
 
 @pytest.mark.parametrize(
     ("equations", "parameters"),
-    [((define(a, 1), define(a, 2)), ()), ((define(a, 1),), (quantity(a),)), ((define(a, 1), define(sp.Symbol("a"), 2)), ())],
-)  # fmt: skip
+    [
+        ((define(a, 1), define(a, 2)), ()),
+        ((define(a, 1),), (quantity(a),)),
+        ((define(a, 1), define(sp.Symbol("a"), 2)), ()),
+    ],
+)
 def test_each_name_is_given_once(equations: tuple[Equation, ...], parameters: tuple[Quantity, ...]) -> None:
     with pytest.raises(ValueError, match=r"EquationSystem: a is given more than once"):
         EquationSystem(equations, parameters)

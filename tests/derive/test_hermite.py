@@ -68,9 +68,10 @@ def _random_terms(seed: int) -> tuple[int, Terms]:
 
 
 def _expression(terms: Terms) -> sp.Expr:
-    return sp.Add(
-        *(R(c.numerator, c.denominator) * sp.Mul(*(z**n for z, n in zip(Z, powers, strict=False))) for powers, c in terms.items())
-    )  # fmt: skip
+    def monomial(powers: tuple[int, ...]) -> sp.Expr:
+        return sp.Mul(*(z**n for z, n in zip(Z, powers, strict=False)))
+
+    return sp.Add(*(R(c.numerator, c.denominator) * monomial(powers) for powers, c in terms.items()))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -136,7 +137,7 @@ def test_six_tokens_to_degree_twelve() -> None:
 
 @pytest.mark.parametrize(
     ("function", "length"),
-    [((z1 + 1) ** 1_000_000, 1), (sp.Mul(*((1 + z) ** 16 for z in sp.symbols("z1:5", real=True))), 4)],
+    [((z1 + 1) ** 1_000_000, 1), (sp.Mul(*((1 + z) ** 18 for z in sp.symbols("z1:5", real=True))), 4)],
 )
 def test_more_than_a_million_coefficients_are_refused(function: sp.Expr, length: int) -> None:
     with pytest.raises(ValueError, match=rf"in {length} tokens has up to \d+ coefficients; at most 1000000"):
@@ -177,7 +178,7 @@ def test_functions_of_one_token(g: sp.Expr) -> None:
     expansion = HermiteExpansion(g, (z1,))
     assert expansion.degree is None
     with mp.workdps(30):
-        for k in range(6):
+        for k in range(1, 4):
             c = expansion.coefficient((k,))
             found = c.xreplace({e: _by_mpmath(e) for e in c.atoms(Expectation)}).evalf(25)
             expected = value_mp(g * orthonormal(k, z1), z1)
@@ -194,7 +195,7 @@ def _by_mpmath(e: Expectation) -> sp.Float:
 def test_functions_of_two_tokens(g: sp.Expr) -> None:
     expansion = HermiteExpansion(g, (z1, z2))
     width = 0.7 if g.has(z1 * z2, z1**2) else 1.5  # poles of tanh(z1 z2) come near the real axis
-    for k in range(5):
+    for k in range(4):
         found = expansion.of_degree(k)
         for alpha in multi_indices(2, k):
             h = orthonormal(alpha[0], z1) * orthonormal(alpha[1], z2)

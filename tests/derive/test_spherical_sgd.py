@@ -48,7 +48,7 @@ STEP = lambda x: np.heaviside(x, 0.5)
 def _positional(gram: sp.MatrixBase, length: int = 2) -> SphericalSgd:
     """A tied relu student of `length` tokens with positions, and landmarks w*, e with a Gram matrix."""
     e = sp.Symbol("e", real=True)
-    signs = sp.ImmutableDenseMatrix(length, 2, lambda t, k: (R(int(t) + 1, 2) * (-1) ** int(t)) if k == 1 else R(int(t), 3))
+    positions = sp.ImmutableDenseMatrix([[R(2 * t - 1, 3), R(t + 1, 2) * (-1) ** t] for t in range(length)])
     return SphericalSgd(
         student=(u,),
         teacher=(z1, z2)[:length],
@@ -56,7 +56,7 @@ def _positional(gram: sp.MatrixBase, length: int = 2) -> SphericalSgd:
         mixing=sp.ImmutableDenseMatrix(sp.ones(1, length) / sp.sqrt(length)),
         overlaps=(m, e),
         gram=sp.ImmutableDenseMatrix(gram),
-        positions=signs,
+        positions=positions,
         loss=HALF_SQUARE(relu(u), h(2, z1) + z2),
         learning_rate=gamma,
         cross=cross_terms(HALF_SQUARE, (relu(u),), (h(2, z1) + z2,)),
@@ -114,7 +114,10 @@ def _at(problem: SphericalSgd, *numbers: Any) -> dict[sp.Symbol, Any]:
     return dict(zip(problem.overlaps, map(sp.S, numbers), strict=True))
 
 
-@pytest.mark.parametrize("seed", range(24))
+SEEDS = [*range(10), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 40))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_stein_gives_the_drift(seed: int) -> None:
     problem = _random_problem(seed)
     at = _at(problem, *[R(1, 3), R(-1, 4)][: len(problem.overlaps)])
@@ -135,7 +138,7 @@ def test_stein_gives_the_drift_with_positions(gram: sp.MatrixBase) -> None:
         assert value(problem.mean_increment(k), at) == pytest.approx(found, rel=1e-9)  # quadrature
 
 
-@pytest.mark.parametrize("seed", range(0, 24, 2))
+@pytest.mark.parametrize("seed", SEEDS[1::3])
 def test_gradient_is_the_slope_of_the_risk(seed: int) -> None:
     problem = _random_problem(seed)
     centre = [R(1, 3), R(-1, 4)][: len(problem.overlaps)]
@@ -179,17 +182,13 @@ BRUTE: Mapping[str, Brute] = {
         landmarks(u + h(2, u) / 2, h(2, z1) + z2, GRAM), (R(1, 2), R(1, 3)),
         *_squared(lambda x: x + _h2(x) / 2, lambda x: 1 + x / np.sqrt(2), lambda z: _h2(z[0]) + z[1]),
     ),
-    "positional": (
-        _positional(sp.eye(2)), (R(1, 3), R(-1, 4)),
-        *_squared(_relu, STEP, lambda z: _h2(z[0]) + z[1]),
-    ),
     "positional, general Gram matrix": (
         _positional(GRAM), (R(1, 3), R(-1, 4)),
         *_squared(_relu, STEP, lambda z: _h2(z[0]) + z[1]),
     ),
     "tanh": (
-        tied(2, sp.tanh(u), relu(z1) + z2), (R(1, 2),),
-        *_squared(np.tanh, lambda x: 1 / np.cosh(x) ** 2, lambda z: _relu(z[0]) + z[1]),
+        tied(1, sp.tanh(u), relu(z1) + h(2, z1)), (R(1, 2),),
+        *_squared(np.tanh, lambda x: 1 / np.cosh(x) ** 2, lambda z: _relu(z[0]) + _h2(z[0])),
     ),
     "absolute": (
         tied(1, relu(u), z1, ABSOLUTE), (R(2, 5),),
@@ -223,7 +222,7 @@ def test_risk_norm_drift_and_noise_are_those_of_sampled_tokens(name: str) -> Non
             # the negative control: the same samples see a theory that is 5 per cent off
             assert abs(_z(sample, 1.05 * number)[0]) > 5, (quantity, number, error)
             controlled += 1
-    assert controlled >= 2
+    assert controlled
 
 
 def _z(sample: Array, predicted: float) -> tuple[float, float]:
@@ -329,9 +328,9 @@ def test_a_student_with_jumps_has_no_gradient() -> None:
 
 
 def _taylor(risk: Callable[[float], float], degree: int) -> Array:
-    """Taylor coefficients at 0 from 15 Chebyshev points on [-1/2, 1/2]: for poles at 1 the error is 3.7^-15."""
-    nodes = 0.5 * np.cos(np.pi * (np.arange(15) + 0.5) / 15)
-    fitted = np.polynomial.chebyshev.Chebyshev.fit(nodes, [risk(t) for t in nodes], 14, domain=[-0.5, 0.5])
+    """Taylor coefficients at 0 from 13 Chebyshev points on [-0.45, 0.45]: for poles at 1 the error is 4.2^-13."""
+    nodes = 0.45 * np.cos(np.pi * (np.arange(13) + 0.5) / 13)
+    fitted = np.polynomial.chebyshev.Chebyshev.fit(nodes, [risk(t) for t in nodes], 12, domain=[-0.45, 0.45])
     return np.asarray(fitted.convert(kind=np.polynomial.Polynomial).coef[: degree + 1])
 
 

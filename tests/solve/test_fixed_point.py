@@ -183,6 +183,22 @@ def test_linear_systems_against_their_solution(solver):
     assert found.error <= 1e-9 * np.max(np.abs(truth))  # of the largest component; rtol is 1e-10 for each
 
 
+@pytest.mark.parametrize("solver", [Anderson(), AndersonNewton()], ids=repr)
+def test_random_networks_are_solved_with_errors_that_hold(solver):
+    """x = tanh(A x + b), spectral radius up to 2, most of them beyond the reach of the plain iteration."""
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        n = int(rng.integers(1, 6))
+        A, b = rng.normal(size=(n, n)) * rng.uniform(0.2, 2) / np.sqrt(n), rng.normal(size=n) / 2
+        found = solver.solve(lambda x, A=A, b=b: np.tanh(A @ x + b), np.full(n, 0.1))
+        assert found.status is Status.converged
+        truth = found.x
+        for _ in range(3):  # Newton with the exact Jacobian, to rounding
+            y = np.tanh(A @ truth + b)
+            truth = truth - np.linalg.solve((1 - y**2)[:, None] * A - np.eye(n), y - truth)
+        assert np.max(np.abs(found.x - truth)) <= 2 * found.error + 1e-14  # spirals, and rounding
+
+
 def test_a_supplied_jacobian_saves_evaluations():
     def F(x: Array) -> Array:
         return np.cos(x)

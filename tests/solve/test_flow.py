@@ -54,8 +54,8 @@ def test_two_components_against_taylor_series_at_thirty_digits():
             0,
             [mpmath.mpf("0.01"), mpmath.mpf("0.1")],
         )
-        truth = np.array([float(c) for c in solution(6)])
-    found = DormandPrince().integrate(positional, [0.01, 0.1], [6.0])
+        truth = np.array([float(c) for c in solution(4)])
+    found = DormandPrince().integrate(positional, [0.01, 0.1], [4.0])
     assert found.x[0] == pytest.approx(truth, rel=1e-9)  # the promised accuracy
     assert np.all(np.abs(found.x[0] - truth) <= found.error[0])
 
@@ -117,7 +117,7 @@ def test_default_tolerances_would_be_wrong():
 
 def test_exponent_of_the_escape_time_against_the_start():
     """SIE 3: the time from m_0 goes like 1/m_0, as measured over two decades."""
-    m0 = np.geomspace(1e-5, 1e-3, 5)
+    m0 = np.geomspace(1e-5, 1e-3, 3)
     times = [escape_time(lambda m: m**2 * (1 - m**2), [m], 0.5).time for m in m0]
     slope = np.polyfit(np.log(m0), np.log(times), 1)[0]
     assert slope == pytest.approx(-1, abs=5e-3)  # the correction log(1/m_0) m_0 at m_0 = 1e-3
@@ -168,6 +168,15 @@ def test_a_slow_start_near_a_saddle_is_no_rest():
     found = escape_time(lambda m: -1e-9 * m + m**3, [1e-3], 0.5)
     truth = 5e8 * np.log((1 - 4e-9) / (1 - 1e-3))
     assert found.time == pytest.approx(truth, rel=1e-9)
+
+
+def test_noise_is_rest_only_where_symmetry_explains_it():
+    noise = np.array([1e-12])
+    assert rests(lambda m: m**3 + 1e-17, np.array([0.0]), noise)
+    assert not rests(lambda m: m**3 + 1e-17, np.array([1e-5]), noise)
+    assert not rests(lambda m: 0.5 + 0 * m, np.array([0.0]), noise)
+    drowned = escape_time(lambda m: m**3, [1e-5], 0.5, perturbed=lambda m: m**3 - 1e-14)
+    assert drowned.error > 0.1 * drowned.time  # the rate at the start, 1e-15, is less than its error
 
 
 def test_an_end_without_escape_is_undecided():

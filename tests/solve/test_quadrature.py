@@ -249,6 +249,15 @@ def test_three_kinks_in_three_dimensions(r: tuple[float, float, float]):
     covers(found, 0.125 + (math.asin(a) + math.asin(b) + math.asin(c)) / (4 * math.pi))
 
 
+def test_only_steep_steps_cost_panels():
+    """E |x| sigmoid(y) tanh(100 (z - 1)), a kink, a gentle and a steep step: a product, but not for the rule."""
+    steps = np.array([[[0, 0.5, 0, 0], [0, 0, 100, -100]]], dtype=float)
+    structure = Structure(kinks=np.array([[[1.0, 0, 0, 0]]]), steps=steps)
+    found = average(lambda x, y, z: np.abs(x) * np.tanh(100 * (z - 1)) / (1 + np.exp(-y)), np.eye(3), structure)
+    step = true_average(lambda t: mp.tanh(100 * (t - 1)), 0.8, 1, 1.2)
+    covers(found, step * mp.sqrt(2 / mp.pi) / 2)
+
+
 def equicorrelated(n: int) -> tuple[Callable[..., np.ndarray], np.ndarray, Structure]:
     """P(all x_i > 0) = 1/(n + 1) at correlation 1/2."""
     planes = kinks(*(tuple(float(i == j) for j in range(n + 1)) for i in range(n)))
