@@ -77,6 +77,19 @@ class Expectation(sp.Expr):
         outside: set[sp.Basic] = self.measure.free_symbols
         return inside | outside
 
+    def has_free(self, *symbols: sp.Basic) -> bool:
+        return not self.free_symbols.isdisjoint(symbols)
+
+    def _eval_subs(self, old: sp.Basic, new: sp.Basic) -> sp.Expr | None:
+        if old in self.variables:
+            return self
+        if new.free_symbols.isdisjoint(self.variables):
+            return None
+        # `new` holds a name that is bound here: move the bound variables out of its way first
+        fresh = [sp.Dummy(real=True) for _ in self.variables]
+        integrand = self.integrand.xreplace(dict(zip(self.variables, fresh, strict=True)))
+        return Expectation(integrand.subs(old, new), fresh, self.measure.subs(old, new))
+
     def _eval_is_real(self) -> bool | None:
         return bool(self.integrand.is_real) or None
 
@@ -87,18 +100,18 @@ class Expectation(sp.Expr):
         if f.has(sp.Heaviside, sp.sign):
             # 1[x > 0]^n = 1[x > 0] before it is differentiated: a point mass times a jump has no meaning
             f = sp.Add(*(t.expr for t in terms(f, tuple(x))))
-        terms = [f.diff(s)]
+        parts = [f.diff(s)]
         if law.has_free(s):
             if not isinstance(law, Gaussian):
                 raise NotImplementedError(f"No derivative rule for the parameters of {type(law).__name__}.")
             first = [f.diff(v) for v in x]
-            terms += [law.mean[i].diff(s) * first[i] for i in range(law.dim)]
+            parts += [law.mean[i].diff(s) * first[i] for i in range(law.dim)]
             for i in range(law.dim):
                 for j in range(i, law.dim):
                     rate = law.cov[i, j].diff(s) * (sp.S.Half if i == j else 1)
                     if rate != 0:
-                        terms.append(rate * first[i].diff(x[j]))
-        return sp.Add(*(Expectation(t, x, law) for t in terms if t != 0))
+                        parts.append(rate * first[i].diff(x[j]))
+        return sp.Add(*(Expectation(t, x, law) for t in parts if t != 0))
 
     def _sympystr(self, printer: Any) -> str:
         body = ", ".join(printer._print(a) for a in (self.integrand, list(self.variables)))

@@ -118,7 +118,7 @@ class sigmoid(_RealFunction):
         return sp.S.Half if x.is_zero else None
 
     def elementary(self) -> sp.Expr:
-        return (1 + sp.tanh(self.args[0] / 2)) / 2
+        return 1 / (1 + sp.exp(-self.args[0]))
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
         (x,) = self.args
@@ -137,6 +137,14 @@ class softplus(_RealFunction):
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
         return sigmoid(self.args[0])
+
+    def _eval_evalf(self, prec: int) -> sp.Expr:
+        x = self.args[0]._eval_evalf(prec)
+        if not x.is_Float:
+            return self.func(x)
+        with mpmath.workprec(prec):
+            t = x._to_mpmath(prec)
+            return sp.Float._new((max(t, 0) + mpmath.log1p(mpmath.exp(-abs(t))))._mpf_, prec)
 
 
 class LogCosh(_RealFunction):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import lcm
 from typing import Any
 
 import sympy as sp
@@ -18,7 +19,7 @@ from sympy.polys.rings import PolyElement, PolyRing
 
 from derive.functions import He
 
-__all__ = ["Algebra", "affine", "algebra", "expand", "is_zero", "quadratic"]
+__all__ = ["Algebra", "affine", "algebra", "expand", "is_zero", "quadratic", "vanishes"]
 
 _LARGEST_FACTORED = 10**12
 
@@ -156,12 +157,43 @@ def expand(e: sp.Expr) -> sp.Expr:
 
 @lru_cache(maxsize=65536)
 def is_zero(e: sp.Expr) -> bool:
-    """True when e is zero as a rational expression in its generators (square roots of primes reduced)."""
+    """True when e is shown to be zero: as a rational expression in its generators, or as a constant.
+
+    Powers of one base and exponentials of multiples of one argument count as powers of one generator.
+    """
     if e.is_Rational:
         return bool(e == 0)
     numerator = sp.together(e).as_numer_denom()[0] if e.has(sp.Pow) else e
-    ring = algebra([numerator])
-    return not ring.element(numerator)
+    if vanishes(numerator) or (e.has(sp.Pow, sp.exp) and vanishes(_one_root(numerator))):
+        return True
+    return not e.free_symbols and _is_zero_constant(e)
+
+
+def vanishes(e: sp.Expr) -> bool:
+    """Whether e is zero as a polynomial in its generators: fast, and less than `is_zero` can show."""
+    return not algebra([e]).element(e)
+
+
+def _one_root(e: sp.Expr) -> sp.Expr:
+    """e with b^(1/q), b^(2/q), .. of each base b, and exp(a), exp(2 a), .. of each a, as powers of one symbol."""
+    exponents: dict[sp.Expr, set[sp.Rational]] = {}
+    for p in e.atoms(sp.Pow):
+        if p.exp.is_Rational and not p.exp.is_Integer and not p.base.is_Rational:
+            exponents.setdefault(p.base, set()).add(p.exp)
+    for p in e.atoms(sp.exp):
+        ratio, rest = p.exp.as_coeff_Mul()
+        exponents.setdefault(sp.exp(rest), set()).add(ratio)
+    change: dict[sp.Expr, sp.Expr] = {}
+    for base, powers in exponents.items():
+        q = lcm(*(int(r.q) for r in powers))
+        root = sp.Dummy(positive=True)
+        change |= {base**r: root ** (r * q) for r in powers} | {base: root**q}
+    return sp.together(e.xreplace(change)).as_numer_denom()[0]
+
+
+def _is_zero_constant(e: sp.Expr) -> bool:
+    near = e.evalf(40, maxn=200)
+    return bool(near.is_number and abs(near) < sp.Float("1e-30") and e.equals(0))
 
 
 def _coefficients(e: sp.Expr, variables: Sequence[sp.Symbol], degree: int) -> Mapping[Any, sp.Expr] | None:

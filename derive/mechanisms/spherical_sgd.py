@@ -20,7 +20,7 @@ from derive.gaussian import dual_hermite
 from derive.hermite import multi_indices
 from derive.measures import Gaussian
 from derive.polynomial import is_zero
-from derive.rules import reduced
+from derive.rules import may_close, reduced
 
 __all__ = ["CrossTerm", "SphericalSgd", "cross_terms"]
 
@@ -132,11 +132,14 @@ class SphericalSgd:
 
     @cached_property
     def gradient_norm(self) -> sp.Expr:
-        """V(o) = E sum_t (d loss/d s_t)^2 = sum_ij (A A^T)_ij E[d_i loss d_j loss]."""
+        """V(o) = E sum_t (d loss/d s_t)^2 = E sum_ij (A A^T)_ij d_i loss d_j loss."""
+        return self._mean(self._squared_gradient)
+
+    @property
+    def _squared_gradient(self) -> sp.Expr:
         weights = self.mixing * self.mixing.T
         d = self.field_gradient
-        pairs = list(product(range(len(d)), repeat=2))
-        return self._mean(sp.Add(*(weights[i, j] * d[i] * d[j] for i, j in pairs)))
+        return sp.Add(*(weights[i, j] * d[i] * d[j] for i, j in product(range(len(d)), repeat=2)))
 
     def drift(self, noise: sp.Expr) -> tuple[sp.Expr, ...]:
         """do/dtau = -(G - o o^T) grad R - (gamma/2) V o, with V given as `noise`."""
@@ -167,12 +170,16 @@ class SphericalSgd:
         return reduced(Expectation(b[k], variables, law))
 
     def noise(self, k: int, l: int) -> sp.Expr:
-        """S_kl = Cov(b_k, b_l): the overlaps fluctuate by sqrt(gamma/D) S^(1/2) dB."""
+        """S_kl = Cov(c_k, c_l), c_k = b_k + (gamma/2) o_k sum_ij (A A^T)_ij d_i loss d_j loss.
+
+        One step moves o_k by -(gamma/D) c_k, so the overlaps fluctuate by sqrt(gamma/D) S^(1/2) dB.
+        """
         b, variables, law = self._increments
-        pull = (self.gram - self._overlap_vector * self._overlap_vector.T) * sp.ImmutableDenseMatrix(
-            list(self.gradient)
-        )
-        return reduced(Expectation(b[k] * b[l], variables, law)) - pull[k] * pull[l]
+        step = [b[i] + self.learning_rate * self.overlaps[i] * self._squared_gradient / 2 for i in (k, l)]
+        drift = self.drift(self.gradient_norm)
+        square = Expectation(step[0] * step[1], variables, law)
+        # many one-dimensional terms of a smooth activation are worth less than the one integral
+        return (reduced(square) if may_close(square) else square) - drift[k] * drift[l]
 
     # ---- expansion at zero overlap ----------------------------------------------------------------------
     def form(self, degree: int, *, positions: bool = False) -> dict[tuple[int, ...], sp.Expr]:

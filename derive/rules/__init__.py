@@ -14,6 +14,7 @@ from typing import TypeAlias
 import sympy as sp
 
 from derive.expectation import Expectation, expectations
+from derive.functions import He, Phi, relu
 from derive.measures import Gaussian
 from derive.polynomial import expand
 from derive.rules.exponentials import oscillation, reflection, tilting
@@ -28,7 +29,7 @@ from derive.rules.structure import (
     symmetry,
 )
 
-__all__ = ["RULES", "Rule", "closed_form", "reduced"]
+__all__ = ["RULES", "Rule", "closed_form", "may_close", "reduced"]
 
 _MOST_PARTS = 16
 
@@ -58,6 +59,28 @@ def closed_form(expr: sp.Expr, rules: Sequence[Rule] = RULES) -> sp.Expr:
 def reduced(expr: sp.Expr, rules: Sequence[Rule] = RULES) -> sp.Expr:
     """`expr` with each expectation replaced where that leaves fewer variables or parameters inside E."""
     return _replace(expr, lambda e: _accept_smaller(e, tuple(rules)))
+
+
+def may_close(e: sp.Expr) -> bool:
+    """Whether an expectation holds nothing but polynomials, steps, exponentials and waves, which the rules close."""
+    if not isinstance(e, Expectation):
+        return True
+    closing = (
+        sp.Heaviside,
+        sp.DiracDelta,
+        sp.exp,
+        sp.cos,
+        sp.sin,
+        Phi,
+        sp.erf,
+        relu,
+        sp.Abs,
+        sp.sign,
+        sp.Max,
+        sp.Min,
+        He,
+    )
+    return all(isinstance(f, closing) for f in e.integrand.atoms(sp.Function) | e.integrand.atoms(sp.exp))
 
 
 def _accept_closed(e: Expectation, rules: tuple[Rule, ...]) -> sp.Expr:

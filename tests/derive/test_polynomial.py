@@ -15,6 +15,7 @@ x, y, z = sp.symbols("x y z", real=True)
 m, t = sp.symbols("m t", real=True)
 v = sp.Symbol("v", positive=True)
 TWO, THREE, SIX = sp.sqrt(2), sp.sqrt(3), sp.sqrt(6)
+R_PI = sp.Rational(31415926535897932384626433832795028841971693993751, 10**49)
 CONSTANTS = (TWO, THREE, SIX, sp.sqrt(10), TWO / 3, sp.Rational(-5, 7), m, 1 / (1 + m), sp.pi, sp.tanh(m))
 
 
@@ -104,6 +105,9 @@ def test_zero_is_recognised_in_nested_radicals(zero: sp.Expr) -> None:
         sp.tanh(m) - sp.tanh(t),
         1 / (1 + m) - 1 / (1 + t),
         Phi(m) - Phi(-m),
+        sp.pi - R_PI,
+        sp.sqrt(sp.pi + TWO) - sp.Rational(int(sp.floor(sp.sqrt(sp.pi + TWO) * 10**60)), 10**60),
+        Phi(sp.Rational(1, 3)) - sp.Rational(63055865981823634, 10**17),
     ],
 )
 def test_what_is_not_zero_is_not_called_zero(nonzero: sp.Expr) -> None:
