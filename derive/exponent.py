@@ -182,8 +182,10 @@ def _trapped(k: int, form: Mapping[tuple[int, ...], sp.Expr], overlaps: int, dec
     form, scale = _without_common_symbol(form)
     up = _takes_positive(k, form, overlaps, decide)
     down = _takes_positive(k, {n: -c for n, c in form.items()}, overlaps, decide)
+    if k == 2 and up and (down or scale is Sign.POSITIVE):
+        return Trapped.NO
     if up and down:
-        return Trapped.NO if k == 2 else Trapped.DEPENDS_ON_START
+        return Trapped.DEPENDS_ON_START
     if up is None or down is None or scale is Sign.NONZERO:
         return Trapped.UNKNOWN
     rises = up if scale is Sign.POSITIVE else down

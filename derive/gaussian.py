@@ -12,7 +12,17 @@ from derive.functions import He, without_kinks_hidden
 from derive.measures import Gaussian
 from derive.polynomial import affine, algebra, generators, is_zero, quadratic
 
-__all__ = ["Term", "conditional", "dual_hermite", "hermite_basis", "linear_forms", "normal_density", "terms", "wick"]
+__all__ = [
+    "Term",
+    "conditional",
+    "dual_hermite",
+    "hermite_basis",
+    "inverse",
+    "linear_forms",
+    "normal_density",
+    "terms",
+    "wick",
+]
 
 
 def normal_density(x: sp.Expr, variance: sp.Expr = sp.S.One) -> sp.Expr:
@@ -54,6 +64,11 @@ def hermite_basis(polynomial: sp.Expr, x: sp.Symbol) -> dict[int, sp.Expr]:
     return {n: c for n, c in sorted(result.items()) if not is_zero(c)}
 
 
+def inverse(matrix: sp.MatrixBase) -> sp.ImmutableDenseMatrix:
+    """The inverse of a small regular matrix by its cofactors, without simplification."""
+    return sp.ImmutableDenseMatrix(matrix.adjugate(method="berkowitz") / matrix.det(method="berkowitz"))
+
+
 def dual_hermite(alpha: Sequence[int], x: Sequence[sp.Symbol], cov: sp.MatrixBase) -> sp.Expr:
     """H with E[d^alpha f(x)] = E[f(x) H(x)], x ~ N(0, cov): H_{alpha + e_i} = (cov^-1 x)_i H_alpha - d_i H_alpha."""
     if cov == sp.eye(len(x)):
@@ -61,7 +76,7 @@ def dual_hermite(alpha: Sequence[int], x: Sequence[sp.Symbol], cov: sp.MatrixBas
     steps = [i for i, n in enumerate(alpha) for _ in range(n)]
     if not steps:
         return sp.S.One
-    scaled = cov.inv(method="ADJ") * sp.Matrix(list(x))
+    scaled = inverse(cov) * sp.Matrix(list(x))
     h: sp.Expr = sp.S.One
     for i in steps:
         h = sp.expand(scaled[i] * h - h.diff(x[i]))
@@ -74,7 +89,7 @@ def conditional(law: Gaussian, forms: sp.MatrixBase, values: Sequence[sp.Expr]) 
     N(mean + B (y - A mean), C - B A C),  B = C A^T (A C A^T)^-1.
     """
     cov, mean = law.cov, sp.ImmutableDenseMatrix(list(law.mean))
-    gain = cov * forms.T * (forms * cov * forms.T).inv(method="ADJ")
+    gain = cov * forms.T * inverse(forms * cov * forms.T)
     shifted = mean + gain * (sp.ImmutableDenseMatrix(list(values)) - forms * mean)
     left = (cov - gain * forms * cov).applyfunc(sp.cancel)
     return Gaussian(list(shifted), (left + left.T) / 2)

@@ -175,19 +175,22 @@ def vanishes(e: sp.Expr) -> bool:
 
 
 def _one_root(e: sp.Expr) -> sp.Expr:
-    """e with b^(1/q), b^(2/q), .. of each base b, and exp(a), exp(2 a), .. of each a, as powers of one symbol."""
+    """e with b^(1/q), b^(2/q), .. of each base b, and exp(a), exp(2 a + ..), .. of each a, as powers of one symbol."""
     exponents: dict[sp.Expr, set[sp.Rational]] = {}
     for p in e.atoms(sp.Pow):
         if p.exp.is_Rational and not p.exp.is_Integer and not p.base.is_Rational:
             exponents.setdefault(p.base, set()).add(p.exp)
-    for p in e.atoms(sp.exp):
-        ratio, rest = p.exp.as_coeff_Mul()
-        exponents.setdefault(sp.exp(rest), set()).add(ratio)
+    exponentials = {p: [a.as_coeff_Mul() for a in sp.Add.make_args(p.exp)] for p in e.atoms(sp.exp)}
+    for parts in exponentials.values():
+        for ratio, rest in parts:
+            exponents.setdefault(sp.exp(rest), set()).add(ratio)
     change: dict[sp.Expr, sp.Expr] = {}
     for base, powers in exponents.items():
         q = lcm(*(int(r.q) for r in powers))
         root = sp.Dummy(positive=True)
         change |= {base**r: root ** (r * q) for r in powers} | {base: root**q}
+    for p, parts in exponentials.items():
+        change[p] = sp.Mul(*(change[sp.exp(rest) ** ratio] for ratio, rest in parts))
     return sp.together(e.xreplace(change)).as_numer_denom()[0]
 
 

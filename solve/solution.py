@@ -93,6 +93,8 @@ def solve_derivation(derivation: Derivation[Any], parameters: Mapping[str, float
     prediction = with_constants(compiled, compiled.integrate(own, settings.times.points()), own)
     escape = compiled.escape_time(own, float(settings.escape))
     points, remark = _fixed_points(compiled, own, derivation)
+    if np.isnan(escape.time):
+        reasons["escape_time"] = reasons["escape_steps"] = escape.reason
     notes = (*prediction.notes, *([] if np.isfinite(escape.time) else [escape.reason]), *remark)
     steps = _steps(derivation, values, escape, reasons)
     return Solution(derivation, values, prediction, laws, escape, steps, points, reasons, (), notes)

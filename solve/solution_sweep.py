@@ -108,8 +108,10 @@ def _solved(derivation: Derivation[Any], columns: dict[str, Array]) -> _Swept:
     prediction = with_constants(compiled, compiled.integrate(own, times, start=start, throw=False), own)
     shape = (len(times), count)
     series = {s.name: np.broadcast_to(x, shape) for s, x in prediction.values.items()}
+    unsolved = [s for s, x in prediction.values.items() if np.isnan(x).any()]
+    reasons |= {s.name: prediction.statuses.get(s, prediction.status).value for s in unsolved}
     if count <= _MOST_ESCAPES:
-        laws["escape_time"] = _escapes(compiled, own, count, float(derivation.task.solve.escape))
+        laws["escape_time"] = _escapes(compiled, own, count, float(derivation.task.solve.escape), reasons)
     else:
         reasons["escape_time"] = f"escape times are found for up to {_MOST_ESCAPES} points"
     return _Swept(prediction, laws, series, times, reasons, ())
@@ -119,9 +121,14 @@ def _numbers(column: Array) -> list[float | str | None]:
     return [number(float(v)) for v in column]
 
 
-def _escapes(compiled: CompiledSystem, own: dict[sp.Symbol, Any], count: int, threshold: float) -> Array:
+def _escapes(
+    compiled: CompiledSystem, own: dict[sp.Symbol, Any], count: int, threshold: float, reasons: dict[str, str]
+) -> Array:
     rows = [{s: float(np.broadcast_to(v, count)[i]) for s, v in own.items()} for i in range(count)]
-    return np.array([compiled.escape_time(row, threshold).time for row in rows])
+    found = [compiled.escape_time(row, threshold) for row in rows]
+    undecided = [e.reason for e in found if np.isnan(e.time)]
+    reasons |= {"escape_time": undecided[0]} if undecided else {}
+    return np.array([e.time for e in found])
 
 
 def _dataset(data: _Swept, grids: dict[str, Array]) -> xr.Dataset:

@@ -32,6 +32,7 @@ import verify.check
 from derive.record import read_system
 from derive.task import example_text
 from solve.compiled import compile_system
+from solve.quadrature import Accuracy
 
 TIED, UNTIED = "h2sum-tied-relu", "h2sum-untied-relu"
 START = 0.4  # of both examples
@@ -146,9 +147,7 @@ def test_sie_has_the_documented_keys() -> None:
         assert set(certificate) == {"kind", "reason", "order", "interval"}
         assert certificate["kind"] in {"exact", "enclosure", "undecided"}
         assert certificate["reason"]
-    assert {frozenset(c) for c in record["coefficients"]} == {
-        frozenset({"of", "index", "exact", "value", "interval"})
-    }
+    assert {frozenset(c) for c in record["coefficients"]} == {frozenset({"of", "index", "exact", "value", "interval"})}
     second = next(c for c in record["coefficients"] if c["index"] == [2])
     assert second["value"] == pytest.approx(1 / (2 * math.sqrt(math.pi)), rel=1e-14)  # sigma_2 of ReLU; rounding
 
@@ -248,10 +247,9 @@ def test_derive_is_the_same_in_every_process_and_form(tmp_path: Path) -> None:
 
 
 def test_a_changed_task_is_derived_anew() -> None:
-    longer = good("derive", UNTIED, "--set", "L=2", "--json").record
-    assert [u["name"] for u in longer["unknowns"]][:3] == ["mu1", "mu2", "V"]
-    assert longer["set"] == {"L": "2"}
-    assert good("derive", TIED, "--set", "activation=tanh(x)", "--json").record["equations"][0]["text"]
+    shorter = good("derive", UNTIED, "--set", "L=2", "--order", "4", "--json").record
+    assert [u["name"] for u in shorter["unknowns"]][:3] == ["mu1", "mu2", "V"]
+    assert shorter["set"] == {"L": "2"}
 
 
 TANH = changes(
@@ -262,16 +260,19 @@ TANH = changes(
 @pytest.mark.parametrize("words", [(TIED,), (UNTIED,), (TIED, *TANH)], ids=["tied", "untied", "not closed"])
 def test_equations_rebuilt_from_their_texts_give_the_same_numbers(words: tuple[str, ...]) -> None:
     entry = good("derive", *words, "--json").record
-    system = read_system({k: v for k, v in entry.items() if k in ("unknowns", "parameters", "equations", "assumptions")})
-    derivation = limitlaw.derive(limitlaw.load(words[0], dict(w.split("=", 1) for w in words[2::2])))
-    times = derivation.task.solve.times.points()
-    again = compile_system(system).integrate({"gamma": 0.25}, times)
-    direct = compile_system(derivation.system).integrate({"gamma": 0.25}, times)
+    rebuilt = read_system({k: entry[k] for k in ("unknowns", "parameters", "equations", "blocks", "edges")})
+    task = limitlaw.load(words[0], dict(w.split("=", 1) for w in words[2::2]))
     assert any("Expectation(" in e["text"] for e in entry["equations"]) == (len(words) > 1)
-    for unknown, values in direct.values.items():
-        if unknown in derivation.system.blocks()[0].unknowns:
-            np.testing.assert_array_equal(again[system.symbol(unknown.name)], values)
+    found = []
+    for system in (rebuilt, task.equations()):
+        moving = [s for block in system.blocks() if block.is_flow for s in block.unknowns]
+        compiled = compile_system(system, Accuracy(rtol=1e-5, atol=1e-7)).restricted(moving)
+        found.append(compiled.integrate({"gamma": 0.25}, task.solve.times.points()))
+    again, direct = found
     assert (again.status, again.residual) == (direct.status, direct.residual)
+    assert {s.name: v.tolist() for s, v in again.values.items()} == {
+        s.name: v.tolist() for s, v in direct.values.items()
+    }
 
 
 # ---- solve ---------------------------------------------------------------------------------------------------------
@@ -313,7 +314,7 @@ def test_solve_finds_thresholds_fixed_points_and_the_escape() -> None:
 def test_solve_as_text_shows_the_same_numbers() -> None:
     said = good("solve", TIED).out
     assert re.search(r"learning_rate_max +0\.5641895835\n", said)
-    assert f"{exact(8):.8g}" in said
+    assert f" {exact(8):.6f}" in said  # the ten digits shown begin with these
     assert "status: converged" in said
     assert re.search(r"fixed point +m = 0\.79\d+ +stable", said)
 
@@ -431,7 +432,7 @@ def _file(text: str) -> Iterator[str]:
 
 # ---- verify --------------------------------------------------------------------------------------------------------
 
-QUICK = changes("verify.dimensions=[40,80,160]", "verify.seeds=64", "solve.times=0:2:3")
+QUICK = changes("verify.dimensions=[40,80,160]", "verify.seeds=64", "solve.times=0:1:2")
 FEW = changes("verify.dimensions=[20,30,40]", "verify.seeds=2", "solve.times=0:1:2")
 
 
@@ -570,7 +571,7 @@ def test_a_value_that_verify_lacks_is_named() -> None:
     ("text", "said"),
     [
         ("limitlaw = 1\nfamily = \"sequence-single-index\"\n[data\nlength = 2\n", "line 3"),
-        (example_text(TIED).replace("learning_rate", "learning_rat"), r"learning_rat \(line \d+ of .*\).*learning_rate"),
+        (example_text(TIED).replace("learning_rate", "learning_rat"), r"this by training.learning_rat \(line \d+ of "),
         (example_text(TIED).replace("limitlaw = 1", "limitlaw = 2"), r"limitlaw \(line \d+.*reads limitlaw = 1"),
         (example_text(TIED).replace("sequence-single-index", "sequence"), "Unknown family 'sequence'"),
         (example_text(TIED).replace("sum(h(2, z))", "sum(h(2, z)"), r"target.formula \(line \d+ of .*is not closed"),
@@ -624,11 +625,11 @@ def test_a_flow_that_is_not_solved_exits_3() -> None:
 def test_a_sweep_that_is_not_solved_is_marked_and_exits_3() -> None:
     done = call("solve", TIED, "--sweep", "gamma=1/10:1/2:2", "--json")
     assert done.code == 3
-    assert "not converged: max_steps" in done.err
     record = done.record
-    assert record["status"] == "max_steps"
+    assert record["status"] in {"max_steps", "nonfinite"}  # of m, and of V after it
+    assert done.err == f"limitlaw: not converged: {record['status']}\n"
     assert record["series"]["m"][0][-1] is None
-    assert record["reasons"]["series"]
+    assert "used all its steps" in record["reasons"]["m"]
 
 
 def test_an_internal_error_is_one_line_with_its_traceback_saved(

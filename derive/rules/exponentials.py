@@ -5,7 +5,7 @@ from __future__ import annotations
 import sympy as sp
 
 from derive.expectation import Expectation
-from derive.gaussian import wick
+from derive.gaussian import inverse, wick
 from derive.measures import Gaussian
 from derive.polynomial import affine, algebra, is_zero, quadratic
 from derive.rules.reading import law_of, only_term
@@ -53,7 +53,7 @@ def reflection(e: Expectation) -> sp.Expr | None:
         if cov[0, 1] != 0 or 0 not in mean:
             continue
         y = [sp.Dummy(f"y{i}", real=True) for i in range(2)]
-        back = dict(zip(x, rows.inv(method="ADJ") * (sp.Matrix(y) - offset), strict=True))
+        back = dict(zip(x, inverse(rows) * (sp.Matrix(y) - offset), strict=True))
         t = sp.tanh(y[0] * y[1])
         rest = sp.Add(*((-sign) ** (int(k) - 1 - j) * t**j for j in range(int(k))))
         polynomial = term.polynomial
@@ -69,7 +69,7 @@ def oscillation(e: Expectation) -> sp.Expr | None:
     if term is None:
         return None
     waves = [(b, n) for a in term.atoms for b, n in [a.as_base_exp()]]
-    if not all(isinstance(b, sp.cos | sp.sin) and n.is_Integer and affine(b.args[0], x) for b, n in waves):
+    if not waves or not all(isinstance(b, sp.cos | sp.sin) and n.is_Integer and affine(b.args[0], x) for b, n in waves):
         return None
     if sum(int(n) for _, n in waves) > 1:
         return Expectation(_product_to_sum([b for b, n in waves for _ in range(int(n))]) * term.polynomial, x, law)
@@ -101,7 +101,7 @@ def tilt(law: Gaussian, exponent: sp.Expr, x: tuple[sp.Symbol, ...]) -> tuple[sp
     c = c + (a.T * mean)[0] + (mean.T * q * mean)[0]
     a = a + 2 * q * mean
     shrink = sp.eye(law.dim) - 2 * law.cov * q
-    cov = law.cov if q.is_zero_matrix else (shrink.inv(method="ADJ") * law.cov).applyfunc(sp.cancel)
+    cov = law.cov if q.is_zero_matrix else (inverse(shrink) * law.cov).applyfunc(sp.cancel)
     weight = sp.exp(sp.expand(c + (a.T * cov * a)[0] / 2)) / sp.sqrt(shrink.det())
     return weight, Gaussian([sp.expand(v) for v in mean + cov * a], (cov + cov.T) / 2)
 

@@ -8,7 +8,7 @@ from itertools import combinations
 import sympy as sp
 
 from derive.expectation import Expectation
-from derive.gaussian import Term, terms
+from derive.gaussian import Term, inverse, terms
 from derive.measures import Gaussian
 from derive.polynomial import is_zero
 
@@ -56,7 +56,7 @@ def section(
     rows = sp.ImmutableDenseMatrix(forms)
     pivots = _pivot_columns(rows)
     square = rows.extract(list(range(rows.rows)), pivots)
-    solved = square.inv(method="ADJ") * sp.ImmutableDenseMatrix(list(y))
+    solved = inverse(square) * sp.ImmutableDenseMatrix(list(y))
     point: dict[sp.Symbol, sp.Expr] = dict.fromkeys(x, sp.S.Zero)
     return point | {x[p]: sp.expand(v) for p, v in zip(pivots, solved, strict=True)}
 

@@ -198,7 +198,10 @@ class SequenceSingleIndex(TaskSpec):
         if not isinstance(k, int) or self.positions is not None or self.student.is_generic:
             return None
         random_start = isinstance(self.start, Start)
-        initial = sp.sqrt(sp.Add(*(v**2 for v in self._initial().values())))
+        # of a random start, the component along the direction of escape
+        initial = (
+            1 / sp.sqrt(self.weights) if random_start else sp.sqrt(sp.Add(*(v**2 for v in self._initial().values())))
+        )
         parameters = self._all_parameters()
         escape = escape_laws(self.problem, k, self.weights, initial, parameters, random_start)
         return _joined(escape, self._gain(k))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -101,11 +101,15 @@ class Sampler:
     loss: Callable[[Array, Array], Array]
     slopes: Callable[[Array, Array], Array]
     seed: int = 0
+    rate: float = 0.5
     count: int = 400_000
-    result: dict[str, Array] = field(default_factory=dict)
 
     def run(self) -> dict[str, Array]:
-        """Samples of the loss (n,), of sum_t D_t^2 (n,), of the increments b (K, n), and of b b^T (K, K, n)."""
+        """Samples of the loss (n,), of N = sum_t D_t^2 (n,), of b (K, n), of c c^T (K, K, n).
+
+        With |x_t|^2 = 1 and x_t . x_s = 0, true for large D, a step and the rescaling move o by -(rate / D) c,
+        c = b + (rate / 2) N o, to leading order in 1/D.
+        """
         rng = np.random.default_rng(self.seed)
         o = np.array(self.overlaps)
         d = len(o) + 2
@@ -119,12 +123,9 @@ class Sampler:
         by_token = self.mixing.T @ self.slopes(phi, teacher)
         gradient = np.einsum("tn,tdn->dn", by_token, seen)
         b = marks @ gradient - o[:, None] * (weights @ gradient)
-        return {
-            "loss": self.loss(phi, teacher),
-            "norm": np.sum(by_token**2, axis=0),
-            "increment": b,
-            "square": b[:, None] * b[None, :],
-        }
+        norm = np.sum(by_token**2, axis=0)
+        c = b + self.rate / 2 * norm * o[:, None]
+        return {"loss": self.loss(phi, teacher), "norm": norm, "increment": b, "square": c[:, None] * c[None, :]}
 
     def _vectors(self, o: Array, d: int) -> tuple[Array, Array]:
         """w and a_k in R^d with |w|^2 = d, <w, a_k>/d = o_k, <a_k, a_l>/d = G_kl."""

@@ -39,6 +39,8 @@ def pair(c: Any, v1: Any = 1, v2: Any = 1, centre: Sequence[Any] = (0, 0)) -> Ga
 
 
 def same(found: sp.Expr, expected: sp.Expr, values: Mapping[sp.Symbol, Any] | None = None, width: float = 1.5) -> None:
+    if found == expected:
+        return
     one, two = value(found, values, width=width), value(expected, values, width=width)
     assert one == pytest.approx(two, rel=TOLERANCE, abs=TOLERANCE), f"{expected} became {found}"
 
@@ -402,10 +404,10 @@ def test_reduced_takes_a_square_apart() -> None:
 @pytest.mark.parametrize(
     ("n", "seeds"),
     [
-        (1, range(6)),
-        (2, range(6)),
-        pytest.param(1, range(6, 200), marks=pytest.mark.slow),
-        pytest.param(2, range(6, 100), marks=pytest.mark.slow),
+        (1, range(5)),
+        (2, range(4)),
+        pytest.param(1, range(5, 200), marks=pytest.mark.slow),
+        pytest.param(2, range(4, 100), marks=pytest.mark.slow),
     ],
     ids=lambda v: str(v) if isinstance(v, int) else f"{len(v)} seeds",
 )

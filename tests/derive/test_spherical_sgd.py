@@ -114,7 +114,8 @@ def _at(problem: SphericalSgd, *numbers: Any) -> dict[sp.Symbol, Any]:
     return dict(zip(problem.overlaps, map(sp.S, numbers), strict=True))
 
 
-SEEDS = [*range(10), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 40))]
+QUICK = (0, 1, 3, 4, 5, 7, 8, 9, 10, 12)  # of both kinds of students, some with kinks on both sides
+SEEDS = [*QUICK, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(40) if seed not in QUICK)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -198,10 +199,12 @@ BRUTE: Mapping[str, Brute] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BRUTE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n.startswith("positional") else n for n in BRUTE]
+)
 def test_risk_norm_drift_and_noise_are_those_of_sampled_tokens(name: str) -> None:
     problem, numbers, loss, slopes = BRUTE[name]
-    at = _at(problem, *numbers)
+    at = _at(problem, *numbers) | {gamma: R(1, 2)}
     samples = sampler(problem, at, loss, slopes, seed=11).run()
     count = len(problem.overlaps)
     predicted: list[tuple[str, float, Array]] = [
@@ -210,9 +213,10 @@ def test_risk_norm_drift_and_noise_are_those_of_sampled_tokens(name: str) -> Non
     ]
     means = [value(problem.mean_increment(k), at) for k in range(count)]
     predicted += [(f"b{k}", means[k], samples["increment"][k]) for k in range(count)]
+    drift = [means[k] + float(at[o]) * predicted[1][1] / 4 for k, o in enumerate(problem.overlaps)]
     for k in range(count):
         for l in range(k, count):
-            second = means[k] * means[l]
+            second = drift[k] * drift[l]
             predicted.append((f"S{k}{l}", value(_noise(problem, k, l), at) + second, samples["square"][k, l]))
     controlled = 0
     for quantity, number, sample in predicted:
@@ -260,7 +264,7 @@ def test_one_step_on_the_sphere_moves_by_the_drift() -> None:
     z_score, error = _z(velocity, predicted)
     assert abs(z_score) < 5  # 5 sigma; the terms of order 1/D are 1e-4, far below one sigma
     assert abs(_z(velocity, predicted - 0.05 * 0.5 * value(problem.gradient_norm, {m: R(2, 5)}) * 0.4)[0]) > 5
-    noise = value(problem.noise(0, 0), {m: R(2, 5)})
+    noise = value(problem.noise(0, 0), {m: R(2, 5), gamma: R(1, 2)})
     assert abs(_z((velocity - predicted) ** 2, noise)[0]) < 5
     assert abs(_z((velocity - predicted) ** 2, 1.05 * noise)[0]) > 5
     assert error < 0.01

@@ -160,6 +160,7 @@ def value_nested(e: sp.Expr, values: Mapping[sp.Symbol, Any]) -> float:
     return value(e.xreplace(numbers))
 
 
+@lru_cache(maxsize=4096)
 def _expect(e: Expectation, reach: float, width: float) -> float:
     return expect(e.integrand, tuple(e.variables), e.measure, reach=reach, width=width)
 
