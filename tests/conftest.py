@@ -17,9 +17,7 @@ import pytest
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-hypothesis.settings.register_profile(
-    "limitlaw", derandomize=True, deadline=None, print_blob=True, database=None
-)
+hypothesis.settings.register_profile("limitlaw", derandomize=True, deadline=None, print_blob=True, database=None)
 hypothesis.settings.load_profile("limitlaw")
 
 
@@ -44,9 +42,7 @@ def unchanged_numerics() -> Iterator[None]:
         settings = torch.get_default_dtype(), torch.get_num_threads()
         torch.set_default_dtype(torch.float32)  # so that one culprit fails, not every test after it
         torch.set_num_threads(1)
-        assert settings == (torch.float32, 1), (
-            f"the test left torch's default dtype and threads at {settings}"
-        )
+        assert settings == (torch.float32, 1), f"the test left torch's default dtype and threads at {settings}"
     changed = [name for name in before if before[name] != after[name]]
     assert not changed, f"the test changed, for the whole process: {', '.join(changed)}"
 
