@@ -48,7 +48,10 @@ class Expectation(sp.Expr):
             measure = measure.marginal(used)
             variables = tuple(variables[i] for i in used)
         outer = (integrand.free_symbols | measure.free_symbols) - set(variables)
-        level = 1 + max((*(_level(e) for e in integrand.atoms(cls)), *map(_level_of_name, outer)), default=-1)
+        level = 1 + max((_level(e) for e in integrand.atoms(cls)), default=-1)
+        taken = {_level_of_name(s) for s in (integrand.free_symbols | measure.free_symbols) - set(variables)}
+        while level in taken:
+            level += 1
         names = tuple(bound_symbol(level, i) for i in range(len(used)))
         if names != variables:
             integrand = integrand.xreplace(dict(zip(variables, names, strict=True)))

@@ -31,7 +31,7 @@ def expect(formula: str, correlation: str | None = None, values: Mapping[str, st
     `SolveError` where no value with a small error is found (an expectation that does not exist, say).
     """
     given = {
-        sp.Symbol(check_parameter_name(name, ("u", "v", "E")), real=True): parse_constant(value, name)
+        sp.Symbol(check_parameter_name(name, ("u", "v")), real=True): parse_constant(value, name)
         for name, value in (values or {}).items()
     }
     variables = sp.symbols(f"z z1:{_MOST_VARIABLES + 1}", real=True)

@@ -298,6 +298,18 @@ def test_a30_a_parameter_reaches_the_equations_and_the_numbers(tmp_path: Path) -
     assert json.loads(out)["values"]["G"] == pytest.approx(3 * 0.282094791773878, rel=DIGITS)
 
 
+@pytest.mark.parametrize("name", ["m", "V", "S_m", "gain", "growth", "threshold", "escape_time"])
+def test_a30_names_of_the_theory_are_refused(tmp_path: Path, name: str) -> None:
+    path = task_file(tmp_path, ("gamma =", f"{name} = {{ default = 3 }}\ngamma ="))
+    said = refused("check", path)
+    assert f"parameters.{name} (line " in said
+    assert "is a quantity of this theory" in said
+
+
+def test_a30_the_letter_of_the_expectation() -> None:
+    assert expect("E*z**2 + I", "--set", "E=2", "--set", "I=1/3")["closed_form"] == "7/3"
+
+
 HOSTILE = [
     "__import__('os').system('true')",
     "().__class__",
