@@ -47,7 +47,6 @@ class Expectation(sp.Expr):
         if len(used) < len(variables):
             measure = measure.marginal(used)
             variables = tuple(variables[i] for i in used)
-        outer = (integrand.free_symbols | measure.free_symbols) - set(variables)
         level = 1 + max((_level(e) for e in integrand.atoms(cls)), default=-1)
         taken = {_level_of_name(s) for s in (integrand.free_symbols | measure.free_symbols) - set(variables)}
         while level in taken:

@@ -245,7 +245,8 @@ class CompiledSystem:
 
     def _flow_start(self, ledger: Ledger, starts: dict[sp.Symbol, Any]) -> Array:
         own = start_of(self._plan.motion.quantities, starts, ledger, needed=True)
-        read = set().union(*(b.reads for b in self._plan.motion.blocks))
+        # what reads the flow later is evaluated along it: an array there gives the flow the same axis
+        read = set().union(*(b.reads for b in (*self._plan.motion.blocks, *self._plan.after)))
         shape = np.broadcast_shapes(*(np.shape(v) for s, v in ledger.values.items() if s in read))
         shape = np.broadcast_shapes(shape, *(v.shape for v in own.values()))
         return np.stack([np.broadcast_to(own[s], shape) for s in self._plan.motion.unknowns])

@@ -69,6 +69,16 @@ def _choose(condition: Any, value: Any, otherwise: Any) -> Any:
     return np.where(condition, value, otherwise)
 
 
+def _largest_eigenvalue(n: int, *entries: Any) -> Any:
+    """Of symmetric (n, n) matrices given by their entries, numbers or arrays, row by row."""
+    matrices = np.stack(np.broadcast_arrays(*entries), axis=-1).reshape(
+        *np.broadcast_shapes(*map(np.shape, entries)), n, n
+    )
+    bad = ~np.isfinite(matrices).all(axis=(-2, -1))
+    values = np.linalg.eigvalsh(np.where(bad[..., None, None], 0.0, matrices))[..., -1]
+    return np.where(bad, np.nan, values)
+
+
 def _largest(*x: Any) -> Any:
     return functools.reduce(np.maximum, x)
 
@@ -81,6 +91,7 @@ TABLE: Mapping[str, Callable[..., Any]] = {
     "Abs": np.abs,
     "He": lambda n, x: math.sqrt(math.factorial(n)) * hermite_orthonormal(n, x),
     "Heaviside": np.heaviside,
+    "LargestEigenvalue": _largest_eigenvalue,
     "LogCosh": _log_cosh,
     "Max": _largest,
     "Min": _smallest,

@@ -15,7 +15,7 @@ from derive.functions import LargestEigenvalue
 from derive.mechanisms.spherical_sgd import SphericalSgd
 from derive.rules import reduced
 
-__all__ = ["escape_laws", "gain_laws", "leading_strength"]
+__all__ = ["LAW_NAMES", "escape_laws", "gain_laws", "leading_strength"]
 
 G = sp.Symbol("G", real=True)
 V0 = sp.Symbol("V0", nonnegative=True)
@@ -30,6 +30,13 @@ G_untied = sp.Symbol("G_untied", real=True)
 rate_ratio = sp.Symbol("learning_rate_ratio", positive=True)
 gain = sp.Symbol("gain", real=True)
 
+LAW_NAMES = tuple(
+    s.name
+    for s in (G, V0, S0, growth, learning_rate_max, start_overlap, steps, threshold, G_tied, G_untied, rate_ratio, gain)
+)
+"""What the laws call their quantities: no parameter of a task can have these names."""
+
+_POSITIVE = sp.Interval(0, sp.oo)
 _DERIVED = Source("derived", "leading order of the flow at zero overlap")
 
 
@@ -72,8 +79,9 @@ def escape_laws(
     initial: sp.Expr,
     parameters: tuple[Quantity, ...],
     random_start: bool,
+    escaped: sp.Expr,
 ) -> EquationSystem | None:
-    """Growth at the start, largest learning rate, steps until the overlap reaches `threshold`.
+    """Growth at the start, largest learning rate, steps until the overlap reaches `threshold`, `escaped` by default.
 
     dimension: D as an expression in d; initial: |overlap| at the start; `random_start` adds the noise that the
     first steps collect to the initial spread: 1/D -> (1 + gamma S0 / (2 growth)) / D for k = 2.
@@ -92,7 +100,9 @@ def escape_laws(
         equations.append(
             _define(growth, "growth rate of the overlap at the start, per unit of tau", k * G - used * V0 / 2)
         )
-        equations.append(_define(learning_rate_max, "learning rate above which the start is stable", 2 * k * G / V0))
+        equations.append(
+            _define(learning_rate_max, "learning rate above which the start is stable", 2 * k * G / V0, _POSITIVE)
+        )
         noise = sp.S.One
         if s0 is not None:
             equations.append(_define(S0, "noise of the overlap at zero overlap, along the direction of escape", s0))
@@ -105,7 +115,9 @@ def escape_laws(
         if k > 2:
             limit = 2 * k * G * start_overlap ** (k - 2) / V0
             equations.append(
-                _define(learning_rate_max, "learning rate above which the overlap at the start decays", limit)
+                _define(
+                    learning_rate_max, "learning rate above which the overlap at the start decays", limit, _POSITIVE
+                )
             )
             time = (start_overlap ** (2 - k) - threshold ** (2 - k)) / (k * (k - 2) * G)
     equations.append(
@@ -113,18 +125,26 @@ def escape_laws(
             Quantity(
                 steps,
                 "steps until the overlap reaches the threshold, drift at leading order",
-                scale=dimension,
+                _POSITIVE,
+                dimension,
             ),
             dimension * time / used,
             _DERIVED,
         )
     )
-    reach = Quantity(threshold, "overlap that counts as escaped", sp.Interval(0, 1), default=sp.S.Half)
+    reach = Quantity(threshold, "overlap that counts as escaped", sp.Interval(0, 1), default=escaped)
     read = set().union(*(e.reads() for e in equations))
     return EquationSystem(tuple(equations), tuple(p for p in (*parameters, reach) if p.symbol in read))
 
 
-def gain_laws(tied: SphericalSgd, untied: SphericalSgd, k: int, length: int, ratio: sp.Expr) -> EquationSystem | None:
+def gain_laws(
+    tied: SphericalSgd,
+    untied: SphericalSgd,
+    k: int,
+    length: int,
+    ratio: sp.Expr,
+    parameters: tuple[Quantity, ...],
+) -> EquationSystem | None:
     """Steps of the untied student over steps of the tied one to the same overlap, drift alone, from equal overlaps.
 
     n = D tau / gamma and tau ~ 1/G at equal exponents: gain = L (gamma_tied / gamma_untied) G_tied / G_untied.
@@ -142,8 +162,9 @@ def gain_laws(tied: SphericalSgd, untied: SphericalSgd, k: int, length: int, rat
         _define(rate_ratio, "learning rate of the tied over that of the untied student", ratio),
         _define(gain, "steps of the untied over steps of the tied student", length * rate_ratio * G_tied / G_untied),
     )
-    return EquationSystem(equations)
+    read = set().union(*(e.reads() for e in equations))
+    return EquationSystem(equations, tuple(p for p in parameters if p.symbol in read))
 
 
-def _define(symbol: sp.Symbol, meaning: str, rhs: sp.Expr) -> Define:
-    return Define(Quantity(symbol, meaning), rhs, _DERIVED)
+def _define(symbol: sp.Symbol, meaning: str, rhs: sp.Expr, domain: sp.Set = sp.S.Reals) -> Define:
+    return Define(Quantity(symbol, meaning, domain), rhs, _DERIVED)

@@ -11,9 +11,9 @@ import sympy as sp
 from derive.expectation import Expectation
 from derive.functions import He, Phi
 from derive.gaussian import Term, conditional, hermite_basis, linear_forms, wick
-from derive.growth import integrable
 from derive.measures import Gaussian
 from derive.polynomial import algebra, is_zero, vanishes
+from derive.rules.growth import integrable
 from derive.rules.reading import expectation_of, law_of, normal_form, only_term, section, terms_of, unit_forms
 
 __all__ = ["conditioning", "degenerate", "independence", "keeps_all_variables", "linearity", "symmetry"]

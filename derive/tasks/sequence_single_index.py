@@ -19,7 +19,7 @@ from derive.equations import Define, Equation, EquationSystem, Flow, Quantity, S
 from derive.exponent import Exponent, pair_exponent, target_exponent
 from derive.hermite import HermiteExpansion
 from derive.losses import read_loss
-from derive.mechanisms.escape import escape_laws, gain_laws
+from derive.mechanisms.escape import LAW_NAMES, escape_laws, gain_laws
 from derive.mechanisms.spherical_sgd import SphericalSgd, cross_terms
 from derive.parse import parse_expression
 from derive.settings import SolveSettings, VerifySettings
@@ -29,7 +29,26 @@ from derive.task import TaskSpec, dimension
 __all__ = ["SequenceSingleIndex", "Start"]
 
 PAPER = "arXiv:2506.02651"
-RESERVED = ("m", "e", "mu", "tau", "V", "R", "S", "G", "n", "f", "y", "u", "s", "w", "x")
+RESERVED = (
+    "m",
+    "e",
+    "mu",
+    "tau",
+    "V",
+    "R",
+    "S",
+    "G",
+    "n",
+    "f",
+    "y",
+    "u",
+    "s",
+    "w",
+    "x",
+    "escape_time",
+    "escape_steps",
+    *LAW_NAMES,
+)
 risk_symbol = sp.Symbol("R", real=True)
 gradient_norm_symbol = sp.Symbol("V", nonnegative=True)
 
@@ -203,7 +222,7 @@ class SequenceSingleIndex(TaskSpec):
             1 / sp.sqrt(self.weights) if random_start else sp.sqrt(sp.Add(*(v**2 for v in self._initial().values())))
         )
         parameters = self._all_parameters()
-        escape = escape_laws(self.problem, k, self.weights, initial, parameters, random_start)
+        escape = escape_laws(self.problem, k, self.weights, initial, parameters, random_start, self.solve.escape)
         return _joined(escape, self._gain(k))
 
     def _gain(self, k: int) -> EquationSystem | None:
@@ -216,7 +235,7 @@ class SequenceSingleIndex(TaskSpec):
             replace(self, student=network(kind, self.length, activation)).problem
             for kind in (StudentKind.TIED, StudentKind.UNTIED)
         )
-        return gain_laws(tied, untied, k, self.length, self.solve.learning_rate_ratio)
+        return gain_laws(tied, untied, k, self.length, self.solve.learning_rate_ratio, self._all_parameters())
 
     def _noise_quantities(self) -> list[tuple[Quantity, int, int]]:
         names = [s.name for s in self.overlap_symbols]
@@ -284,6 +303,12 @@ class SequenceSingleIndex(TaskSpec):
             verify=VerifySettings.read(document.table("verify", required=False)),
         )
         task = replace(task, start=_start(training, task, names))
+        taken = {q.symbol.name for q in (*task.overlaps, *(q for q, _, _ in task._noise_quantities()))}
+        clash = sorted(taken & {q.symbol.name for q in parameters})
+        if clash:
+            raise TaskError(
+                f"{document.where(('parameters', clash[0]))}: {clash[0]} is a quantity of this theory; choose another."
+            )
         document.finish()
         return task
 
@@ -291,7 +316,9 @@ class SequenceSingleIndex(TaskSpec):
 def _joined(first: EquationSystem | None, second: EquationSystem | None) -> EquationSystem | None:
     if first is None or second is None:
         return first or second
-    return EquationSystem((*first.equations, *second.equations), (*first.parameters, *second.parameters))
+    return EquationSystem(
+        (*first.equations, *second.equations), tuple(dict.fromkeys((*first.parameters, *second.parameters)))
+    )
 
 
 def _positions(data: Table, length: int) -> sp.ImmutableDenseMatrix | None:

@@ -6,7 +6,7 @@ import pytest
 import sympy as sp
 from scipy.integrate import quad
 
-from derive.equations import EquationSystem
+from derive.equations import Define, EquationSystem, Flow, Quantity, Source
 from derive.expectation import Expectation
 from derive.measures import standard_normal
 from solve.compiled import compile_system
@@ -214,3 +214,16 @@ def test_fixed_points_of_a_flow_in_a_disc():
     assert np.abs([s.at for s in stable]) == pytest.approx(np.full((4, 2), np.sqrt(0.5)), abs=1e-12)  # Newton
     # Jacobian at (1, 1)/sqrt 2: [[0, 1/2], [-1, -1]] up to signs, eigenvalues -1/2 (1 +- i)
     assert stable[0].eigenvalues.real == pytest.approx([-0.5, -0.5], abs=1e-8)  # differences
+
+
+def test_an_array_that_only_a_reader_of_the_flow_needs() -> None:
+    # dm/dt = -m, p = a m: one column of p for each a, whether or not their number equals that of the times
+    m, a, p = sp.symbols("m a p", real=True)
+    source = Source("derived", "test")
+    flow, reader = Flow(Quantity(m, ""), -m, source), Define(Quantity(p, ""), a * m, source)
+    compiled = compile_system(EquationSystem((flow, reader), (Quantity(a, ""),), {m: sp.S.One}))
+    times = np.array([0.0, 1.0, 2.0])
+    for count in (3, 4):
+        values = np.arange(1.0, count + 1)
+        found = compiled.integrate({"a": values}, times)[p]
+        np.testing.assert_allclose(found, np.exp(-times)[:, None] * values, rtol=1e-9)  # the integrator's accuracy
