@@ -79,7 +79,7 @@ def escape_laws(
     initial: sp.Expr,
     parameters: tuple[Quantity, ...],
     random_start: bool,
-    escaped: sp.Expr,
+    escaped: sp.Expr = sp.S.Half,
 ) -> EquationSystem | None:
     """Growth at the start, largest learning rate, steps until the overlap reaches `threshold`, `escaped` by default.
 

@@ -16,7 +16,7 @@ from derive.tasks.sequence_single_index import SequenceSingleIndex, Start
 from verify.lower import lower
 from verify.simulation import Ensemble, fill_normal, normal, replicate, row_sums, stream, tree_sums
 from verify.simulations import sequence_single_index as module
-from verify.simulations.sequence_single_index import ESCAPE, SphericalSGD
+from verify.simulations.sequence_single_index import ESCAPE, ESCAPE_TIME, SphericalSGD
 from verify.statistics import Verdict, compare, compare_ensembles
 
 CPU = torch.device("cpu")
@@ -246,7 +246,8 @@ def test_escape_is_the_first_step_at_the_threshold():
     expected = np.where((path >= 0.6).any(axis=1), (path >= 0.6).argmax(axis=1), np.nan)
     assert np.isfinite(expected).sum() > 2
     found = replicate(SphericalSGD(task, escape=0.6, max_steps=1499), {}, size=50, seeds=range(12), device=CPU)
-    assert list(found.observed) == [ESCAPE]
+    assert list(found.observed) == [ESCAPE, ESCAPE_TIME]
+    np.testing.assert_allclose(found[ESCAPE_TIME], expected * step, rtol=1e-12)  # rounding of one product
     np.testing.assert_array_equal(found[ESCAPE], expected)
     limit = int(np.nanmedian(expected))
     short = replicate(SphericalSGD(task, escape=0.6, max_steps=limit), {}, size=50, seeds=range(12), device=CPU)
