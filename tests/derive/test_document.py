@@ -122,7 +122,7 @@ def test_what_is_no_toml_is_refused_by_its_line(text: str, message: str) -> None
 def test_exhausting_files_are_refused_in_a_moment(text: str) -> None:
     start = time.process_time()
     refusal(lambda: task(HEAD + text))
-    assert time.process_time() - start < 2  # 1 MB of characters, read once or twice
+    assert time.process_time() - start < 10  # about 1 s for 1 MB of characters, read once or twice
 
 
 def test_files(tmp_path: Path) -> None:
