@@ -39,16 +39,24 @@ def load(source: str | Path, changes: Changes | None = None) -> TaskSpec:
 def derive(task: TaskSpec, *, order: int = 8) -> Derivation[Any]:
     """Exponents (with enclosures where algebra does not decide), equations and laws of a task."""
     from derive.task import derive as derive_task
+    from derive.tasks.sequence_single_index import SequenceSingleIndex, check_drift
     from solve.certify import decide
 
+    if isinstance(task, SequenceSingleIndex):
+        check_drift(task)
     return derive_task(task, order=order, decide=decide)
 
 
-def solve(derivation: Derivation[Any], parameters: Mapping[str, float] | None = None) -> Solution:
-    """Numbers of a derivation: series or fixed points, laws, thresholds. Parameters override the task's values."""
+def solve(
+    derivation: Derivation[Any], parameters: Mapping[str, float] | None = None, *, certify: bool = False
+) -> Solution:
+    """Numbers of a derivation: series or fixed points, laws, thresholds. Parameters override the task's values.
+
+    certify: enclose the critical values by ball arithmetic, to 30 digits where that is affordable.
+    """
     from solve.solution import solve_derivation
 
-    return solve_derivation(derivation, parameters or {})
+    return solve_derivation(derivation, parameters or {}, certify=certify)
 
 
 def verify(
@@ -72,22 +80,46 @@ def sie(
     length: int,
     *,
     student: str = "tied",
-    activation: str = "generic",
+    activation: str | None = None,
+    reduction: str | None = None,
+    positional: bool = False,
     order: int = 8,
     changes: Changes | None = None,
     parameters: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The sequence information exponents of a target formula, as the record that `limitlaw sie --json` prints."""
-    from derive.task import load_statement
+    """The sequence information exponents of a target formula, as the record that `limitlaw sie --json` prints.
+
+    activation: of tied and untied students, generic if None. reduction: of an attention student, trace or none.
+    positional: opposite positional encodings of two tokens. Raises `TaskError` for what does not go together.
+    """
+    from derive.document import TaskError
+    from derive.statement import statement
     from solve.certify import decide
+    from solve.dynamic import with_dynamics
     from solve.exponents import exponent_record
 
-    task = load_statement(formula, length, student, activation, changes or {}, parameters)
-    return exponent_record(task.exponents(order, decide))
+    if student == "attention" and activation is not None:
+        raise TaskError("An attention student has no activation; leave it out, or choose a tied or untied student.")
+    if student != "attention" and reduction is not None:
+        raise TaskError(f"A reduction is of the attention matrix; a {student} student has none.")
+    if positional and length != 2:
+        raise TaskError(
+            f"--positional is the opposite pair of encodings of two tokens, got {length}; for others write a task "
+            "file with data.positions."
+        )
+    shape = {"reduction": reduction or "none"} if student == "attention" else {"activation": activation or "generic"}
+    positions = [[1], [-1]] if positional else None
+    task = statement(formula, length, {"kind": student, **shape}, changes or {}, parameters, positions)
+    return exponent_record(with_dynamics(task, task.exponents(order, decide), order, decide))
 
 
 # ---- the command line -------------------------------------------------------------------------------------
 EXIT_DISAGREES, EXIT_WRONG_INPUT, EXIT_NO_CONVERGENCE, EXIT_INTERNAL = 1, 2, 3, 70
+
+_ACTIVATION = (
+    "Of a network: a formula in x; or generic (the default), any activation of which no Hermite coefficient "
+    "vanishes, sigma_1, sigma_2, .. in the output; or generic-odd, an odd one of which no odd coefficient does."
+)
 
 _set = click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Value of a parameter or key.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON alone on stdout.")
@@ -113,8 +145,10 @@ def cli() -> None:
 @cli.command("sie")
 @click.argument("formula")
 @click.option("--length", "-L", type=click.IntRange(1, 64), required=True, help="Number of tokens.")
-@click.option("--student", type=click.Choice(["tied", "untied"]), default="tied", show_default=True)
-@click.option("--activation", default="generic", show_default=True, help="Formula in x, or generic, generic-odd.")
+@click.option("--student", type=click.Choice(["tied", "untied", "attention"]), default="tied", show_default=True)
+@click.option("--activation", default=None, help=_ACTIVATION)
+@click.option("--reduction", type=click.Choice(["trace", "none"]), default=None, help="Of the attention matrix.")
+@click.option("--positional", is_flag=True, help="Opposite positional encodings of two tokens.")
 @click.option("--parameter", "parameters", multiple=True, metavar="NAME", help="Declare a free parameter.")
 @_order
 @_set
@@ -123,7 +157,9 @@ def sie_command(
     formula: str,
     length: int,
     student: str,
-    activation: str,
+    activation: str | None,
+    reduction: str | None,
+    positional: bool,
     parameters: tuple[str, ...],
     order: int,
     changes: tuple[str, ...],
@@ -134,7 +170,15 @@ def sie_command(
 
     given = _changes(changes)
     record = sie(
-        formula, length, student=student, activation=activation, order=order, changes=given, parameters=parameters
+        formula,
+        length,
+        student=student,
+        activation=activation,
+        reduction=reduction,
+        positional=positional,
+        order=order,
+        changes=given,
+        parameters=parameters,
     )
     head = _head("sie", formula, given)
     _emit({**head, **record} if as_json else exponents_text(record))
@@ -147,11 +191,18 @@ def sie_command(
 @_json
 def expect_command(formula: str, correlation: str | None, changes: tuple[str, ...], as_json: bool) -> None:
     """The expectation of FORMULA over independent standard normal z1, z2, .. (or z), or the pair u, v."""
-    from solve.expect import expect, expectation_text
+    from solve.expect import expect, expectation_text, without_value
+    from solve.result import SolveError
 
     given = _changes(changes)
-    record = expect(formula, correlation, given)
-    _emit({**_head("expect", formula, given), **record} if as_json else expectation_text(record))
+    head = _head("expect", formula, given)
+    try:
+        record = expect(formula, correlation, given)
+    except SolveError as error:
+        if as_json:
+            _emit({**head, **without_value(error)})
+        raise
+    _emit({**head, **record} if as_json else expectation_text(record))
 
 
 @cli.command("examples")
@@ -175,8 +226,11 @@ def examples_command(name: str | None) -> None:
 def check_command(source: str, changes: tuple[str, ...]) -> None:
     """Read a task file and say whether it is in order."""
     from derive.task import families
+    from derive.tasks.sequence_single_index import SequenceSingleIndex, check_drift
 
     task = load(source, _changes(changes))
+    if isinstance(task, SequenceSingleIndex):
+        check_drift(task)
     family = next(name for name, kind in families().items() if kind is type(task))
     _emit(f"{source}: a task of the family {family}, in order.")
 
@@ -229,6 +283,7 @@ def derive_command(
 @click.option(
     "--save", type=click.Path(dir_okay=False), callback=_in_a_folder, help="Write a sweep to this NetCDF file."
 )
+@click.option("--certify", is_flag=True, help="Prove the digits of critical values (minutes).")
 @_order
 @_seed
 @_set
@@ -237,6 +292,7 @@ def solve_command(
     source: str,
     sweeps: tuple[str, ...],
     save: str | None,
+    certify: bool,
     order: int,
     seed: int,
     changes: tuple[str, ...],
@@ -249,13 +305,21 @@ def solve_command(
 
     if save is not None and not sweeps:
         raise click.UsageError("--save writes a sweep to a file; give one with --sweep NAME=A:B:N.")
+    if certify and sweeps:
+        raise click.UsageError("--certify is for one point of the parameters, without --sweep.")
     given = _changes(changes)
+    swept = [_pair(s, "--sweep") for s in sweeps]
+    both = [name for name, _ in swept if name in given or f"parameters.{name}" in given]
+    if both:
+        raise click.UsageError(f"{both[0]} is given both by --set and by --sweep; choose one.")
     derivation = derive(load(source, given), order=order)
+    if certify and derivation.thresholds is None:
+        raise click.UsageError("--certify proves critical values, and this task has none.")
     if sweeps:
         with _writing(save):
-            record = sweep_record(derivation, [_pair(s, "--sweep") for s in sweeps], save)
+            record = sweep_record(derivation, swept, save)
     else:
-        record = solution_record(solve(derivation))
+        record = solution_record(solve(derivation, certify=certify))
     _emit({**_head("solve", source, given, seed), **record} if as_json else solution_text(record))
     if record["missing"]:
         _fail(f"no value for {', '.join(record['missing'])}; give one with --set NAME=VALUE.", EXIT_WRONG_INPUT)
@@ -314,6 +378,8 @@ def _guarded(run: Callable[[], Any]) -> int:
         code = run()  # what a command returns is None; click returns the code of an Exit that one has raised
     except click.Abort:
         return _say("interrupted", 130)
+    except click.NoSuchOption as error:
+        return _say(error.format_message() + _minus_hint(error), EXIT_WRONG_INPUT)
     except click.ClickException as error:
         return _say(error.format_message(), EXIT_WRONG_INPUT)
     except (FormulaError, TaskError) as error:
@@ -327,6 +393,13 @@ def _guarded(run: Callable[[], Any]) -> int:
             traceback.print_exc(file=log)
         return _say(f"internal error ({type(error).__name__}: {error}); the traceback is in {log.name}", EXIT_INTERNAL)
     return code if isinstance(code, int) else 0
+
+
+def _minus_hint(error: click.NoSuchOption) -> str:
+    command = error.ctx.info_name if error.ctx is not None else None
+    if command not in ("sie", "expect"):
+        return ""
+    return f" A formula that begins with a minus sign comes last, after --: limitlaw {command} [OPTIONS] -- '-z1*z2'."
 
 
 def _say(message: str, code: int) -> int:
@@ -364,7 +437,11 @@ def _pair(text: str, option: str) -> tuple[str, str]:
 
 
 def _changes(given: Sequence[str]) -> dict[str, str]:
-    return dict(_pair(text, "--set") for text in given)
+    pairs = [_pair(text, "--set") for text in given]
+    twice = [name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i])]
+    if twice:
+        raise click.UsageError(f"--set {twice[0]} is given twice; give it once.")
+    return dict(pairs)
 
 
 def _head(schema: str, task: str, changes: Changes, seed: int | None = None) -> dict[str, Any]:

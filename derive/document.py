@@ -32,6 +32,7 @@ class Document:
     """A task file. Its readers mark the keys they are asked for; `finish` refuses the others.
 
     `settings`: what `override` changed, as given. `values`: the exact values of parameters by symbol.
+    `places`: what errors call a key that was not written in a file.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Document:
     lines: Mapping[Path, int]
     settings: Mapping[str, str] = field(default_factory=dict)
     overridden: Mapping[str, sp.Expr] = field(default_factory=dict)
+    places: Mapping[Path, str] = field(default_factory=dict)
     asked: set[Path] = field(default_factory=set, compare=False, repr=False)
 
     @classmethod
@@ -66,6 +68,12 @@ class Document:
         except UnicodeDecodeError:
             raise TaskError(f"{path}: is no text in UTF-8.") from None
 
+    @classmethod
+    def stated(cls, family: str, tables: Mapping[str, Mapping[str, Any]], places: Mapping[Path, str]) -> Self:
+        """The document of these tables, which no file holds; errors call its keys by `places`."""
+        data = {"limitlaw": _VERSION, "family": family, **{name: dict(table) for name, table in tables.items()}}
+        return cls("the statement", data, {}, places=places)
+
     @property
     def version(self) -> int:
         """The version of the format."""
@@ -82,6 +90,8 @@ class Document:
         for known in (path[:k] for k in range(len(path), 0, -1)):
             if ".".join(known) in self.settings:
                 return f"{dotted} (--set)"
+            if known in self.places:
+                return self.places[known]
             if known in self.lines:
                 return f"{dotted} (line {self.lines[known]} of {self.name})"
         set_inside = any(s.startswith(f"{dotted}.") for s in self.settings)
@@ -153,8 +163,13 @@ class Document:
         """
         data: dict[str, Any] = copy.deepcopy(dict(self.data))
         settings, values = dict(self.settings), dict(self.overridden)
+        given: dict[str, str] = {}
         for name, value in changes.items():
             parameter = self._parameter_of(name)
+            goal = parameter or ".".join(self._path_of(name, short_forms))
+            if goal in given:
+                raise TaskError(f"--set {name} and --set {given[goal]} are both {goal}; give one of them.")
+            given[goal] = name
             if parameter is not None:
                 values[parameter] = self._parameter_value(parameter, value)
                 continue

@@ -7,29 +7,37 @@ start is a trap  [arXiv:2506.02651, sequence information exponent; sign rule der
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from itertools import combinations, product
+from math import comb
 
 import sympy as sp
 
 from derive.decision import Certificate, Decide, Decision, Sign
+from derive.expectation import Expectation
+from derive.gaussian import dual_hermite
 from derive.hermite import HermiteExpansion
+from derive.measures import Gaussian
 from derive.mechanisms.spherical_sgd import SphericalSgd
-from derive.polynomial import expand
+from derive.polynomial import is_zero
+from derive.rules import reduced
+from derive.students import GenericActivation, GenericOddActivation
+from derive.table import Unsupported
+from derive.trapping import Trapped, trapped
 
-__all__ = ["Coefficient", "Exponent", "Trapped", "pair_exponent", "sample_complexity", "target_exponent"]
+__all__ = [
+    "Coefficient",
+    "Exponent",
+    "Trapped",
+    "joint_exponent",
+    "pair_exponent",
+    "sample_complexity",
+    "target_exponent",
+]
 
 
-class Trapped(enum.Enum):
-    """Whether SGD from an uninformed start stays there."""
-
-    NO = "false"
-    YES = "true"
-    DEPENDS_ON_START = "depends_on_start"
-    UNKNOWN = "unknown"
+_LOW_DEGREES = 2
+_MOST_COEFFICIENTS = 20_000  # of one degree, searched one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +79,21 @@ class Exponent:
 
 
 def target_exponent(target: Sequence[sp.Expr], tokens: tuple[sp.Symbol, ...], order: int, decide: Decide) -> Exponent:
-    """The least k in 1..order with some c_alpha(g) != 0, |alpha| = k, over all outputs of the target."""
+    """The least k in 1..order with some c_alpha(g) != 0, |alpha| = k, over all outputs of the target.
+
+    Raises `Unsupported` for a polynomial of too many terms.
+    """
     parts = [HermiteExpansion(g, tokens) for g in target]
-    degrees = [p.degree for p in parts]
+    try:
+        degrees = [p.degree for p in parts]
+    except ValueError as error:
+        raise Unsupported(f"target.formula: {error}") from None
     highest = None if any(d is None for d in degrees) else max(d for d in degrees if d is not None)
     seen: list[Coefficient] = []
     for k in range(1, order + 1):
         if highest is not None and k > highest:
             return Exponent(sp.oo, Certificate.EXACT, "the target is constant", order, tuple(seen))
-        level = _coefficients("target", [p.of_degree(k) for p in parts], decide)
+        level = _coefficients("target", [_of_degree(p, k) for p in parts], decide)
         seen += level
         found = _conclude(k, level, order, tuple(seen))
         if found is not None:
@@ -94,27 +108,122 @@ def pair_exponent(problem: SphericalSgd, order: int, decide: Decide, highest: in
 
     `highest`: a degree above which the form is known to vanish (polynomial targets), None if there is none.
     """
-    reason = "the population risk does not depend on the overlaps"
-    if not problem.risk.has_free(*problem.overlaps):
-        return Exponent(sp.oo, Certificate.EXACT, reason, order, (), Trapped.YES)
     seen: list[Coefficient] = []
+    finite = highest is not None and highest <= order
     for k in range(1, order + 1):
         if highest is not None and k > highest:
             break
-        level = _coefficients("pair", [problem.form(k)], decide)
+        # low degrees, and all of a polynomial, cost less than the whole risk; a nonzero one shows that it depends
+        if k == _LOW_DEGREES + 1 and not finite and _is_blind(problem):
+            return _blind(order)
+        level = _coefficients("pair", [_form(problem, k)], decide)
         seen += level
         found = _conclude(k, level, order, tuple(seen))
+        if found is not None and found.value is not None:
+            return _with_trapping(found, len(problem.overlaps), decide)
         if found is not None:
-            return found if found.value is None else _with_trapping(found, len(problem.overlaps), decide)
-    if highest is not None and highest <= order:
+            return _blind(order) if (finite or k <= _LOW_DEGREES) and _is_blind(problem) else found
+    if finite:
         return Exponent(
             sp.oo,
             Certificate.EXACT,
-            f"every degree up to {highest}, the target's, vanishes",
+            f"every degree up to {highest}, the target's, vanishes: the risk does not depend on the overlaps",
             order,
             tuple(seen),
             Trapped.YES,
         )
+    if order <= _LOW_DEGREES and _is_blind(problem):
+        return _blind(order)
+    return _nothing(order, seen)
+
+
+def _of_degree(expansion: HermiteExpansion, k: int) -> dict[tuple[int, ...], sp.Expr]:
+    """`expansion.of_degree(k)`, k >= 1; of a sum that is no polynomial by groups of summands that read equal tokens.
+
+    Of a summand only the coefficients in its own tokens are not zero, few where it reads few of many tokens.
+    """
+    tokens = expansion.tokens
+    if expansion.degree is not None:
+        return expansion.of_degree(k)
+    groups: dict[tuple[int, ...], list[sp.Expr]] = {}
+    for part in sp.Add.make_args(expansion.function):
+        groups.setdefault(tuple(i for i, z in enumerate(tokens) if part.has_free(z)), []).append(part)
+    result: dict[tuple[int, ...], sp.Expr] = {}
+    _check_size(max(map(len, groups)), k, "tokens of the target")
+    for places, summands in groups.items():
+        own = HermiteExpansion(sp.Add(*summands), tuple(tokens[i] for i in places))
+        for powers, c in own.of_degree(k).items() if places else ():
+            at = dict(zip(places, powers, strict=True))
+            alpha = tuple(at.get(i, 0) for i in range(len(tokens)))
+            result[alpha] = result.get(alpha, sp.S.Zero) + c
+    return {alpha: result[alpha] for alpha in sorted(result, reverse=True) if result[alpha] != 0}
+
+
+def _check_size(count: int, degree: int, what: str) -> None:
+    size = comb(count + degree - 1, degree)
+    if size > _MOST_COEFFICIENTS:
+        raise Unsupported(
+            f"Degree {degree} in {count} {what} has {size} coefficients; at most {_MOST_COEFFICIENTS} are searched. "
+            f"Take --order {degree - 1}, or a target of fewer tokens."
+        )
+
+
+def _is_blind(problem: SphericalSgd) -> bool:
+    return not problem.cross_risk.has_free(*problem.overlaps)
+
+
+def _blind(order: int) -> Exponent:
+    reason = "the population risk does not depend on the overlaps"
+    return Exponent(sp.oo, Certificate.EXACT, reason, order, (), Trapped.YES)
+
+
+def _form(problem: SphericalSgd, degree: int) -> dict[tuple[int, ...], sp.Expr]:
+    """`problem.form(degree)`; of one student field through the nonzero Hermite coefficients of the labels alone.
+
+    -R = - sum_terms weight E[s(u) He_k(u)] sum_alpha E[t(z) He_alpha(z)] prod_j (a_j o_j)^alpha_j / alpha_j!  with
+    independent standard normal z, |alpha| = k  [Mehler's formula].
+    """
+    standard = problem.mixing * problem.mixing.T == sp.eye(1) and problem.gram == sp.eye(len(problem.overlaps))
+    if problem.cross is None or not standard or len(set(problem.teacher_of)) < len(problem.teacher):
+        _check_size(sum(c != 0 for c in problem.mixing), degree, "products of a student's and a teacher's field")
+        return problem.form(degree)
+    result: dict[tuple[int, ...], sp.Expr] = {}
+    law = Gaussian([0], [[1]])
+    for term in problem.cross:
+        hermite = dual_hermite((degree,), problem.student, law.cov)
+        student = reduced(Expectation(term.student * hermite, problem.student, law))
+        if student == 0:
+            continue
+        for alpha, c in _of_degree(HermiteExpansion(term.teacher, problem.teacher), degree).items():
+            powers, factor = [0] * len(problem.overlaps), -term.weight * student * c
+            for n, (t, k) in zip(alpha, problem.teacher_of, strict=True):
+                powers[k] += n
+                factor *= problem.mixing[0, t] ** n / sp.sqrt(sp.factorial(n))
+            result[tuple(powers)] = result.get(tuple(powers), sp.S.Zero) + factor
+    return {n: sp.expand(c) for n, c in result.items() if not is_zero(c)}
+
+
+def joint_exponent(problem: SphericalSgd, order: int, decide: Decide) -> Exponent:
+    """The least degree, at zero overlap, of a term of R(o) that holds an overlap with a teacher's direction.
+
+    Unlike the pair's exponent it counts the powers of positional overlaps that accompany it: m^j e^k has j + k.
+    """
+    teacher = {k for _, k in problem.teacher_of}
+    if not problem.cross_risk.has_free(*(problem.overlaps[k] for k in teacher)):
+        reason = "the population risk does not depend on the overlap with the target's direction, at any position"
+        return Exponent(sp.oo, Certificate.EXACT, reason, order, (), Trapped.YES)
+    seen: list[Coefficient] = []
+    for k in range(1, order + 1):
+        form = problem.form(k, positions=True, informed=True)
+        level = _coefficients("joint", [form], decide)
+        seen += level
+        found = _conclude(k, level, order, tuple(seen))
+        if found is not None:
+            if found.value is None:
+                return found
+            mixed = any(p for n in form for i, p in enumerate(n) if i not in teacher)
+            whole = problem.form(k, positions=True) if mixed and k == 2 else form
+            return replace(found, trapped=trapped(k, whole, len(problem.overlaps), decide))
     return _nothing(order, seen)
 
 
@@ -137,12 +246,23 @@ def sample_complexity(exponent: Exponent) -> tuple[str, str]:
         return "d log d", "a number of samples proportional to d log d, at a fixed learning rate" + condition
     return (
         "d^(k-1)",
-        f"a number of samples proportional to d^{int(k) - 1}, at a learning rate ~ d^(-{int(k) - 2}/2)" + condition,
+        f"a number of samples proportional to d^{int(k) - 1}, at a learning rate ~ d^(-{sp.Rational(int(k) - 2, 2)})"
+        + condition,
     )
 
 
 def _coefficients(of: str, groups: Sequence[Mapping[tuple[int, ...], sp.Expr]], decide: Decide) -> list[Coefficient]:
-    return [Coefficient(of, index, c, decide(c)) for g in groups for index, c in g.items()]
+    return [Coefficient(of, index, c, _decided(c, decide)) for g in groups for index, c in g.items()]
+
+
+def _decided(value: sp.Expr, decide: Decide) -> Decision:
+    """The decision; open where it needs the mean of a power of a generic activation, which no number stands for."""
+    try:
+        return decide(value)
+    except NotImplementedError:
+        if not value.has(GenericActivation, GenericOddActivation):
+            raise
+        return Decision(Sign.UNDECIDED, Certificate.UNDECIDED, "it holds the mean of a power of a generic activation")
 
 
 def _conclude(k: int, level: list[Coefficient], order: int, seen: tuple[Coefficient, ...]) -> Exponent | None:
@@ -166,79 +286,4 @@ def _with_trapping(exponent: Exponent, overlaps: int, decide: Decide) -> Exponen
     k = exponent.value
     assert isinstance(k, int)
     form = {c.index: c.value for c in exponent.leading}
-    trapped = _trapped(k, form, overlaps, decide)
-    return Exponent(k, exponent.certificate, exponent.reason, exponent.order, exponent.coefficients, trapped)
-
-
-def _trapped(k: int, form: Mapping[tuple[int, ...], sp.Expr], overlaps: int, decide: Decide) -> Trapped:
-    """Trapped iff the leading form is <= 0 on the whole unit sphere of the overlaps.
-
-    A form of degree >= 3 that takes both signs attracts from some starts and repels from others.
-    """
-    if k == 1:
-        return Trapped.NO
-    if k % 2:
-        return Trapped.DEPENDS_ON_START
-    form, scale = _without_common_symbol(form)
-    up = _takes_positive(k, form, overlaps, decide)
-    down = _takes_positive(k, {n: -c for n, c in form.items()}, overlaps, decide)
-    if k == 2 and up and (down or scale is Sign.POSITIVE):
-        return Trapped.NO
-    if up and down:
-        return Trapped.DEPENDS_ON_START
-    if up is None or down is None or scale is Sign.NONZERO:
-        return Trapped.UNKNOWN
-    rises = up if scale is Sign.POSITIVE else down
-    return Trapped.NO if rises else Trapped.YES
-
-
-def _without_common_symbol(
-    form: Mapping[tuple[int, ...], sp.Expr],
-) -> tuple[dict[tuple[int, ...], sp.Expr], Sign]:
-    """The form without a symbolic factor that all coefficients share, and the sign of that factor."""
-    common = sp.gcd_terms(sp.Add(*(c * sp.Dummy() for c in form.values()))).as_independent(sp.Symbol)[1]
-    shared = [
-        f
-        for f in sp.Mul.make_args(common)
-        if f.free_symbols and all(not (c / f).has_free(*f.free_symbols) for c in form.values())
-    ]
-    factor = sp.Mul(*shared)
-    sign = Sign.POSITIVE if factor.is_positive else Sign.NEGATIVE if factor.is_negative else Sign.NONZERO
-    return {n: expand(c / factor) for n, c in form.items()}, sign
-
-
-def _takes_positive(k: int, form: Mapping[tuple[int, ...], sp.Expr], overlaps: int, decide: Decide) -> bool | None:
-    """Whether the form is positive somewhere; None when that stays open."""
-    if k == 2:
-        return _quadratic_takes_positive(form, overlaps, decide)
-    for point in product((Fraction(0), Fraction(1), Fraction(-1), Fraction(1, 2)), repeat=overlaps):
-        value = sp.Add(
-            *(
-                c * sp.Mul(*(sp.Rational(x.numerator, x.denominator) ** a for x, a in zip(point, n, strict=True)))
-                for n, c in form.items()
-            )
-        )
-        if decide(expand(value)).sign is Sign.POSITIVE:
-            return True
-    even = all(not any(a % 2 for a in n) for n in form)
-    if even and all(decide(c).sign in (Sign.NEGATIVE, Sign.ZERO) for c in form.values()):
-        return False
-    return None
-
-
-def _quadratic_takes_positive(form: Mapping[tuple[int, ...], sp.Expr], overlaps: int, decide: Decide) -> bool | None:
-    """A quadratic form q is <= 0 everywhere iff every principal minor of -q is >= 0."""
-
-    def entry(i: int, j: int) -> sp.Expr:
-        n = tuple((a == i) + (a == j) for a in range(overlaps))
-        return -form.get(n, sp.S.Zero) / (1 if i == j else 2)
-
-    q = sp.Matrix(overlaps, overlaps, lambda i, j: entry(int(i), int(j)))
-    open_ = False
-    for size in range(1, overlaps + 1):
-        for rows in combinations(range(overlaps), size):
-            sign = decide(expand(q.extract(list(rows), list(rows)).det())).sign
-            if sign is Sign.NEGATIVE:
-                return True
-            open_ = open_ or sign not in (Sign.POSITIVE, Sign.ZERO)
-    return None if open_ else False
+    return replace(exponent, trapped=trapped(k, form, overlaps, decide))

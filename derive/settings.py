@@ -55,9 +55,11 @@ class Grid:
 
 
 class Method(enum.Enum):
-    """How online SGD is simulated."""
+    """How online SGD is simulated: all weights, the overlaps alone (equal in law), or both, compared."""
 
     DIRECT = "direct"
+    PROJECTED = "projected"
+    BOTH = "both"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,25 +67,34 @@ class SolveSettings:
     """`times`: where a flow is reported; `escape`: the overlap that counts as escaped.
 
     `learning_rate_ratio`: the tied over the untied student's learning rate, the rule by which their gain is stated.
+    `critical`: the name of the parameter whose critical values are derived, None to take the one without a value.
+    `noise`: whether noise covariances are evaluated along the flow, None to leave that to their cost.
     """
 
     times: Grid = Grid(Fraction(0), Fraction(10), 11)
     escape: sp.Expr = sp.S.Half
     learning_rate_ratio: sp.Expr = sp.S.One
+    critical: str | None = None
+    noise: bool | None = None
 
     @classmethod
     def read(cls, table: Table, length: int) -> Self:
         """From the table [solve]; `length` is what L stands for."""
         times = Grid.read(table.text("times", default="0:10:11"), "solve.times")
-        if not 0 <= times.start < times.stop and times.count > 1:
-            raise TaskError(f"solve.times: times run from 0 upwards, got {table.text('times', default='')!r}.")
+        if times.start < 0 or times.start > times.stop or times.points()[-1] <= 0:
+            raise TaskError(
+                f"solve.times: times run from 0 upwards and hold a positive one, "
+                f"got {table.text('times', default='')!r}."
+            )
         escape = table.constant("escape", default=sp.S.Half)
         if not 0 < escape < 1:
             raise TaskError(f"solve.escape is {escape}; an overlap to reach lies between 0 and 1.")
         ratio = table.formula("learning_rate_ratio", {"L": sp.Integer(length)}, default="1")
         if isinstance(ratio, str | sp.MatrixBase) or not ratio.is_positive:
             raise TaskError(f"solve.learning_rate_ratio is {ratio}; a positive number or formula in L is needed.")
-        return cls(times, escape, ratio)
+        critical = table.text("critical") if table.has("critical") else None
+        noise = table.boolean("noise") if table.has("noise") else None
+        return cls(times, escape, ratio, critical, noise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +109,7 @@ class VerifySettings:
     @classmethod
     def read(cls, table: Table) -> Self:
         """From the table [verify]."""
-        dimensions = table.integers("dimensions", 4, 10**7, default=(100, 200, 400))
+        dimensions = table.integers("dimensions", 4, 10**9, default=(100, 200, 400))
         seeds = table.integer("seeds", 2, 100_000, default=32)
         method = Method(table.choice("method", tuple(m.value for m in Method), default=Method.DIRECT.value))
         chance = table.constant("false_alarm", default=sp.Rational(1, 10**6))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar, overload
@@ -11,7 +12,7 @@ import sympy as sp
 from derive.parse import FormulaError, nearest_name, parse_constant, parse_expression
 from derive.toml_source import Path, read_value
 
-__all__ = ["Setting", "Table", "TaskError", "exact"]
+__all__ = ["Setting", "Table", "TaskError", "Unsupported", "exact"]
 
 _LARGEST_INTEGER = 10**30
 _MOST_ENTRIES = 4096
@@ -22,6 +23,10 @@ Names: TypeAlias = Mapping[str, sp.Expr | sp.MatrixBase]
 
 class TaskError(ValueError):
     """A task that is not accepted: one line that names the key, its place, and what is allowed."""
+
+
+class Unsupported(TaskError, NotImplementedError):
+    """A task that is sound, but beyond what this program can do: one line that says which part, and what to do."""
 
 
 class Setting(str):
@@ -175,6 +180,17 @@ class Table:
 
         return self._read(key, "an inline table {name = value, ...}", default, read)
 
+    def assignments(self, key: str, default: D = _REQUIRED) -> dict[str, Any] | D:
+        """An inline table; from the command line also {name=formula, ...} without quotes."""
+
+        def read(value: Any) -> dict[str, Any] | None:
+            known = read_value(value) if isinstance(value, Setting) else value
+            if known is None:
+                return _bare_assignments(str(value))
+            return known if isinstance(known, dict) else None
+
+        return self._read(key, "a table {name = formula, ...}", default, read)
+
     def raw(self, key: str, default: D = _REQUIRED) -> Any | D:
         """Whatever is there."""
 
@@ -235,6 +251,26 @@ def _text(value: Any) -> str | None:
 def _items(value: Any) -> list[Any]:
     known = read_value(value) if isinstance(value, Setting) else value
     return known if isinstance(known, list) else []
+
+
+def _bare_assignments(text: str) -> dict[str, str] | None:
+    """{name: formula} of "{name = formula, ..}", split at the commas outside brackets."""
+    inside = re.fullmatch(r"\s*\{(.*)\}\s*", text, flags=re.DOTALL)
+    if inside is None:
+        return None
+    parts, depth = [""], 0
+    for letter in inside[1]:
+        depth += (letter in "([") - (letter in ")]")
+        parts = [*parts, ""] if letter == "," and depth == 0 else [*parts[:-1], parts[-1] + letter]
+    pairs = [p.partition("=") for p in parts]
+    if not all(name.strip() and found and formula.strip() for name, found, formula in pairs):
+        return None
+    names = [name.strip() for name, _, _ in pairs]
+    return (
+        {n: p[2].strip().strip("\"'") for n, p in zip(names, pairs, strict=True)}
+        if len({*names}) == len(names)
+        else None
+    )
 
 
 def _formula(value: Any, names: Names, place: str) -> sp.Expr | sp.ImmutableDenseMatrix | None:

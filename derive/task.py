@@ -62,6 +62,11 @@ class TaskSpec(abc.ABC):
         """Steps for one unit of a flow's time, in the parameters and d; None for families without a flow."""
         return None
 
+    @property
+    def left_out(self) -> frozenset[sp.Symbol]:
+        """Unknowns that are derived and not evaluated along a flow, for their cost."""
+        return frozenset()
+
     @classmethod
     @abc.abstractmethod
     def from_document(cls, document: Document) -> Self:
@@ -79,24 +84,29 @@ class TaskSpec(abc.ABC):
     def laws(self, exponents: Mapping[str, Exponent]) -> EquationSystem | None:
         """Explicit laws that need the exponents (escape times, critical learning rates), if there are any."""
 
+    @abc.abstractmethod
+    def thresholds(self) -> EquationSystem | None:
+        """Critical values of a parameter as Root equations, None where the task has no such parameter."""
+
 
 T = TypeVar("T", bound=TaskSpec)
 
 
 @dataclass(frozen=True)
 class Derivation(Generic[T]):
-    """A task with its exponents, the equations of its order parameters, and its explicit laws."""
+    """A task with its exponents, the equations of its order parameters, its explicit laws and critical values."""
 
     task: T
     exponents: Mapping[str, Exponent]
     system: EquationSystem
     laws: EquationSystem | None
+    thresholds: EquationSystem | None = None
 
 
 def derive(task: T, *, order: int = 8, decide: Decide = decide_symbolically) -> Derivation[T]:
     """Equations and exponents of a task. `decide` may add enclosures to what algebra decides."""
     exponents = task.exponents(order, decide)
-    return Derivation(task, exponents, task.equations(), task.laws(exponents))
+    return Derivation(task, exponents, task.equations(), task.laws(exponents), task.thresholds())
 
 
 def families() -> dict[str, type[TaskSpec]]:
@@ -133,16 +143,23 @@ def load_document(source: str | Path) -> Document:
 
 
 def load_statement(
-    formula: str, length: int, student: str, activation: str, changes: Mapping[str, str], parameters: Sequence[str] = ()
+    formula: str,
+    length: int,
+    student: Mapping[str, str],
+    changes: Mapping[str, str],
+    parameters: Sequence[str] = (),
+    positions: str | None = None,
 ) -> TaskSpec:
-    """The task of a target formula with the default training; `parameters` declares names that it uses."""
+    """The task of a target formula with the default training; `parameters` declares names that it uses.
+
+    student: the entries of the table [student]. positions: a matrix as text.
+    """
     names = list(dict.fromkeys([*parameters, *(name for name in changes if "." not in name)]))
     lines = ["limitlaw = 1", 'family = "sequence-single-index"', "[parameters]", 'gamma = { domain = "(0,inf)" }']
     lines += [f"{json.dumps(name)} = {{}}" for name in names]
-    lines += [f"[data]\nlength = {length}", f"[target]\nformula = {json.dumps(formula)}"]
-    lines += [f"[student]\nkind = {json.dumps(student)}"]
-    if student != "attention":
-        lines.append(f"activation = {json.dumps(activation)}")
+    lines += [f"[data]\nlength = {length}"] + ([] if positions is None else [f"positions = {positions}"])
+    lines += [f"[target]\nformula = {json.dumps(formula)}", "[student]"]
+    lines += [f"{key} = {json.dumps(value)}" for key, value in student.items()]
     lines.append('[training]\nlearning_rate = "gamma"')
     return load(Document.read("\n".join(lines), "the formula"), changes)
 

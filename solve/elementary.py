@@ -24,7 +24,15 @@ from sympy.printing.precedence import PRECEDENCE
 
 from solve import stable
 
-__all__ = ["TABLE", "Array", "compile_expressions", "hermite_orthonormal", "tilted_normal_distribution"]
+__all__ = [
+    "OPERATIONS",
+    "TABLE",
+    "Array",
+    "compile_expressions",
+    "generate",
+    "hermite_orthonormal",
+    "tilted_normal_distribution",
+]
 
 Array: TypeAlias = NDArray[np.float64]
 _MAX_MULTIPLIED = 16
@@ -79,22 +87,14 @@ def _largest_eigenvalue(n: int, *entries: Any) -> Any:
     return np.where(bad, np.nan, values)
 
 
-def _largest(*x: Any) -> Any:
-    return functools.reduce(np.maximum, x)
-
-
-def _smallest(*x: Any) -> Any:
-    return functools.reduce(np.minimum, x)
-
-
 TABLE: Mapping[str, Callable[..., Any]] = {
     "Abs": np.abs,
     "He": lambda n, x: math.sqrt(math.factorial(n)) * hermite_orthonormal(n, x),
     "Heaviside": np.heaviside,
     "LargestEigenvalue": _largest_eigenvalue,
     "LogCosh": _log_cosh,
-    "Max": _largest,
-    "Min": _smallest,
+    "Max": np.maximum,
+    "Min": np.minimum,
     "Phi": scipy.special.ndtr,
     "SoftmaxEntry": _softmax_entry,
     "acos": np.arccos,
@@ -109,7 +109,7 @@ TABLE: Mapping[str, Callable[..., Any]] = {
     "erfc": scipy.special.erfc,
     "exp": np.exp,
     "expm1": np.expm1,
-    "largest": _largest,
+    "largest": np.maximum,
     "log": np.log,
     "log1p": np.log1p,
     "log_normal_distribution": scipy.special.log_ndtr,
@@ -124,7 +124,7 @@ TABLE: Mapping[str, Callable[..., Any]] = {
     "tanh": np.tanh,
     "tilted_normal_distribution": tilted_normal_distribution,
 }
-_OPERATIONS: Mapping[str, Callable[..., Any]] = {
+OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "choose": _choose,
     "integer_power": _power,
     "sqrt": np.sqrt,
@@ -198,6 +198,11 @@ class _Printer(NumPyPrinter):
     def _print_Or(self, expr: sp.Or) -> str:
         return self._nested("either", expr)
 
+    def _print_largest(self, expr: sp.Basic) -> str:
+        return self._nested(type(expr).__name__, expr)
+
+    _print_Max = _print_Min = _print_largest
+
     def _nested(self, operation: str, expr: sp.Basic) -> str:
         first, *rest = (str(self._print(a)) for a in expr.args)
         return functools.reduce(lambda a, b: f"{operation}({a}, {b})", rest, first)
@@ -205,38 +210,57 @@ class _Printer(NumPyPrinter):
     def _print_Function(self, expr: sp.Function) -> str:
         return f"{type(expr).__name__}({', '.join(map(self._print, expr.args))})"
 
-    _print_Max = _print_Min = _print_Heaviside = _print_Abs = _print_sign = _print_Function
+    _print_Heaviside = _print_Abs = _print_sign = _print_Function
 
 
-def _check_nodes(expr: sp.Basic) -> None:
+def _check_nodes(expr: sp.Basic, table: Mapping[str, Callable[..., Any]]) -> None:
     for node in sp.preorder_traversal(expr):
-        known = isinstance(node, _STRUCTURE) or (type(node).__name__ in TABLE and not isinstance(node, AppliedUndef))
+        known = isinstance(node, _STRUCTURE) or (type(node).__name__ in table and not isinstance(node, AppliedUndef))
         if not known:
             raise NotImplementedError(
                 f"No numeric form for {type(node).__name__} in {node}. Write it with the functions "
-                f"{', '.join(sorted(set(TABLE) - set(stable.__all__)))}, or add it to solve.elementary.TABLE."
+                f"{', '.join(sorted(set(table) - set(stable.__all__) - set(OPERATIONS)))}, or add it to the table "
+                "of solve.elementary."
             )
 
 
 def compile_expressions(expressions: Sequence[sp.Expr], arguments: Sequence[sp.Symbol]) -> Callable[..., Sequence[Any]]:
     """A function of `arguments` (floats or arrays) that returns the values of `expressions`, in order.
 
-    The arguments are renamed first, so that a symbol's name is never part of the generated source.
     Raises `NotImplementedError` for a node that is not in `TABLE`, `ValueError` for a free symbol.
     """
     names = {s: sp.Symbol(f"v{i}", real=True) for i, s in enumerate(arguments)}
+    return generate(list(expressions), names, list(names.values()), {**TABLE, **OPERATIONS})
+
+
+def generate(
+    expressions: Sequence[sp.Expr],
+    names: Mapping[sp.Symbol, sp.Symbol],
+    inputs: Sequence[sp.Symbol],
+    table: Mapping[str, Callable[..., Any]],
+) -> Callable[..., Sequence[Any]]:
+    """A Python function of `inputs` that returns `expressions`, in a list or a tuple as they are given.
+
+    names: what stands for each symbol in the source, so that a symbol's own name is never part of it.
+    table: what the nodes of `TABLE` and the `OPERATIONS` call.
+    Raises `NotImplementedError` for a node that is not in `table`, `ValueError` for a symbol without a name.
+    """
     free = set().union(*(e.free_symbols for e in expressions)) - set(names)
     if free:
         raise ValueError(
             f"{', '.join(sorted(map(str, free)))} are read but not among the arguments "
-            f"({', '.join(map(str, arguments))}). Add them to the arguments."
+            f"({', '.join(map(str, names))}). Add them to the arguments."
         )
     for e in expressions:
-        _check_nodes(e)
+        _check_nodes(e, table)
     rewritten = [stable.stable(e).xreplace(names) for e in expressions]
-    table = {**TABLE, **_OPERATIONS, "inf": np.inf, "nan": np.nan}
     printer = _Printer({"fully_qualified_modules": False, "inline": True, "user_functions": {}})
     compiled: Callable[..., Sequence[Any]] = sp.lambdify(
-        list(names.values()), rewritten, modules=[table, "numpy"], printer=printer, cse=True, docstring_limit=0
+        list(inputs),
+        tuple(rewritten) if isinstance(expressions, tuple) else rewritten,
+        modules=[{**table, "inf": np.inf, "nan": np.nan}, "numpy"],
+        printer=printer,
+        cse=True,
+        docstring_limit=0,
     )
     return compiled

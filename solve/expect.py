@@ -18,7 +18,7 @@ from solve.exponents import number
 from solve.lower import lower
 from solve.result import SolveError, Status
 
-__all__ = ["expect", "expectation_text"]
+__all__ = ["expect", "expectation_text", "without_value"]
 
 _MOST_VARIABLES = 9
 _WORST_RELATIVE_ERROR = 1e-2
@@ -41,6 +41,7 @@ def expect(formula: str, correlation: str | None = None, values: Mapping[str, st
     if isinstance(integrand, sp.MatrixBase):
         raise FormulaError("formula: the result is a matrix; an expectation is taken of one number.")
     law = _law(correlation, len(variables))
+    _check_used(integrand, pair, correlation, given)
     expectation = Expectation(integrand.xreplace(given), (*variables, *pair), law)
     closed = reduced(expectation)
     (value,), (error,) = lower([closed], [])()
@@ -67,6 +68,23 @@ def expectation_text(record: Mapping[str, Any]) -> str:
     closed = record["closed_form"]
     first = f"closed form  {closed}" if closed is not None else f"integrated   {record['text']}"
     return f"{first}\nvalue        {record['value']:.15g}\nerror        {record['error']:.1e}"
+
+
+def _check_used(
+    integrand: sp.Expr, pair: tuple[sp.Symbol, ...], correlation: str | None, given: Mapping[sp.Symbol, sp.Expr]
+) -> None:
+    """Raises `FormulaError` for a correlation or a value that the integrand does not read."""
+    if correlation is not None and not all(integrand.has_free(s) for s in pair):
+        raise FormulaError("--correlation is of u and v, which the formula does not both hold; leave it out.")
+    idle = [s.name for s in given if not integrand.has_free(s)]
+    if idle:
+        raise FormulaError(f"--set {idle[0]}: the formula does not hold {idle[0]}; leave it out.")
+
+
+def without_value(error: SolveError) -> dict[str, Any]:
+    """The record of an expectation for which no value was found, with the reason."""
+    nothing = dict.fromkeys(("closed_form", "text", "latex", "value", "error"))
+    return {**nothing, "status": error.status.name, "reason": str(error)}
 
 
 def _law(correlation: str | None, independent: int) -> Gaussian:

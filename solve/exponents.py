@@ -10,6 +10,7 @@ import sympy as sp
 
 from derive.expectation import Expectation
 from derive.exponent import Coefficient, Exponent, Trapped, sample_complexity
+from derive.students import GenericActivation, GenericOddActivation
 from derive.text import text
 from solve.lower import lower
 
@@ -31,11 +32,12 @@ def number(value: float) -> float | str | None:
 def exponent_record(exponents: Mapping[str, Exponent]) -> dict[str, Any]:
     """The exponents, their certificates, the sign rule, the sample complexity and the coefficients looked at.
 
+    Sign rule and complexity are those of the last exponent there is: with positions, of the dynamics.
     A name without an exponent is None, with the reason under `certificate`.
     """
-    pair = exponents["sie"]
-    law, words = sample_complexity(pair)
-    trapped = {Trapped.YES: True, Trapped.NO: False}.get(pair.trapped, pair.trapped.value)
+    ruling = exponents[next(name for name in reversed(_NAMES) if name in exponents)]
+    law, words = sample_complexity(ruling)
+    trapped = {Trapped.YES: True, Trapped.NO: False}.get(ruling.trapped, ruling.trapped.value)
     seen = [c for name in _NAMES if name in exponents for c in exponents[name].coefficients]
     return {
         **{name: _value(exponents.get(name)) for name in _NAMES},
@@ -71,7 +73,7 @@ def _coefficient(c: Coefficient) -> dict[str, Any]:
     record: dict[str, Any] = {"of": c.of, "index": list(c.index), "exact": None, "value": None, "interval": interval}
     if not c.value.has(Expectation):
         record["exact"] = text(c.value)
-    if not c.value.free_symbols:
+    if not c.value.free_symbols and not c.value.has(GenericActivation, GenericOddActivation):
         values, _ = lower([c.value], [])()
         record["value"] = number(float(values[0]))
     return record

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,7 @@ class Smoothness:
     singular: bool = False
 
 
+@functools.lru_cache(maxsize=4096)
 def smoothness(integrand: sp.Expr, variables: Sequence[sp.Symbol]) -> Smoothness:
     """The smoothness of an integrand as a function of `variables`; other symbols are parameters."""
     inside = set(variables)

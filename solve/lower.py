@@ -18,13 +18,17 @@ import sympy as sp
 from numpy.typing import ArrayLike
 
 from derive.expectation import Expectation, expectations
+from solve.curves import Curve
 from solve.elementary import compile_expressions
 from solve.kinks import Affine, Smoothness, smoothness
+from solve.pairs import PairGroup, separation_in_pairs
 from solve.quadrature import Accuracy, Array, Estimate, Structure, integrate
 from solve.reduction import reduce_expectations
+from solve.separation import Separation
 
 __all__ = ["Lowered", "lower"]
 
+_TABULATED_DIM = 2
 _INNER = 0.1  # the accuracy of an inner expectation relative to that of the outer one
 
 
@@ -91,7 +95,7 @@ class _Program:
     """A compiled function of the arguments and of the expectations, which the groups evaluate."""
 
     function: Callable[..., Sequence[Any]]
-    groups: tuple[_Group, ...]
+    groups: tuple[_Group | PairGroup | Curve, ...]
 
     def __call__(self, arguments: list[Any]) -> Found:
         if not self.groups:
@@ -190,19 +194,52 @@ def _at(own: list[Array], owner: Any) -> list[Array]:
     return [a[owner, None] for a in own]
 
 
-def _program(expressions: Sequence[sp.Expr], arguments: tuple[sp.Symbol, ...], accuracy: Accuracy) -> _Program:
+def _program(
+    expressions: Sequence[sp.Expr], arguments: tuple[sp.Symbol, ...], accuracy: Accuracy, series: bool = True
+) -> _Program:
+    """`series`: whether expectations that separate in pairs are evaluated by their Mehler series."""
     written = [reduce_expectations(e) for e in expressions]
     found = sorted(set().union(*(expectations(e) for e in written)), key=sp.default_sort_key)
     gathered: dict[Any, list[tuple[Expectation, Smoothness]]] = {}
+    pairs: dict[Any, list[Separation]] = {}
     for e in found:
         kind = smoothness(e.integrand, e.variables)
+        pair = separation_in_pairs(e) if series and kind.degree is None else None
+        if pair is not None:
+            pairs.setdefault((pair.law, pair.inside), []).append(pair)
+            continue
         reads = frozenset(e.free_symbols)
         same = (e.measure, e.variables, reads, replace(kind, degree=None, steps=()), kind.degree is None)
         gathered.setdefault(same, []).append((e, kind))
     members = [e for group in gathered.values() for e, _ in group]
+    members += [s.expectation for group in pairs.values() for s in group]
     symbols = {e: sp.Dummy("average", real=True) for e in members}
     function = compile_expressions([e.xreplace(symbols) for e in written], (*arguments, *symbols.values()))
-    return _Program(function, tuple(_group(g, arguments, accuracy) for g in gathered.values()))
+    groups = [_quadrature_group(tuple(g), arguments, accuracy) for g in gathered.values()]
+    return _Program(function, (*groups, *(_pair_group(g, arguments, accuracy) for g in pairs.values())))
+
+
+@functools.lru_cache(maxsize=256)
+def _quadrature_group(
+    members: tuple[tuple[Expectation, Smoothness], ...], arguments: tuple[sp.Symbol, ...], accuracy: Accuracy
+) -> _Group | Curve:
+    """The group, by a table where it is smooth and costly and depends on one argument alone.
+
+    Kept, so that systems compiled apart share what is tabulated.
+    """
+    group = _group(list(members), arguments, accuracy)
+    kind = group.kind
+    smooth = kind.degree is None and not (kind.kinks or kind.steps or kind.curved or kind.singular)
+    if len(group.reads) != 1 or group.dim < _TABULATED_DIM or not smooth:
+        return group
+    return Curve(group, group.reads[0], group.count, group.accuracy)
+
+
+def _pair_group(members: list[Separation], arguments: tuple[sp.Symbol, ...], accuracy: Accuracy) -> PairGroup:
+    inside = tuple(sorted(members[0].inside, key=str))
+    return PairGroup(
+        tuple(members), arguments, inside, accuracy, lambda e, own: _program(e, own, accuracy, series=False)
+    )
 
 
 def _group(

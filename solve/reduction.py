@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -16,6 +17,7 @@ __all__ = ["reduce_expectations"]
 
 Direction: TypeAlias = tuple[sp.Expr, ...]
 _MAX_TERMS = 400
+_MAX_OPERATIONS = 400  # of an integrand whose affine forms are looked for
 
 
 def reduce_expectations(expr: sp.Expr) -> sp.Expr:
@@ -31,6 +33,7 @@ def reduce_expectations(expr: sp.Expr) -> sp.Expr:
     return _reduced(expr) if isinstance(expr, Expectation) else expr
 
 
+@functools.lru_cache(maxsize=4096)
 def _reduced(e: Expectation) -> sp.Expr:
     if not isinstance(e.measure, Gaussian):
         raise NotImplementedError(f"No quadrature for {type(e.measure).__name__}; only Gaussian laws have one.")
@@ -128,7 +131,7 @@ def _independent_groups(product: sp.Expr, e: Expectation) -> list[list[sp.Expr]]
 
 def _expanded(e: Expectation) -> sp.Expr | None:
     """Products and powers of sums multiplied out, in three dimensions or more, if all terms need fewer."""
-    if len(e.variables) < 3 or _terms(e.integrand) > _MAX_TERMS:
+    if len(e.variables) < 3 or _terms(e.integrand) > _MAX_TERMS or e.integrand.count_ops() > _MAX_OPERATIONS:
         return None
     expanded = sp.expand_mul(sp.expand_multinomial(e.integrand, deep=False), deep=False)
     terms = sp.Add.make_args(expanded)
@@ -161,6 +164,8 @@ def _directions(expr: sp.Expr, variables: Sequence[sp.Symbol]) -> frozenset[Dire
 def _fewer_forms(e: Expectation) -> sp.Expr | None:
     """E f(a_1.x, .., a_k.x) over R^n with k < n, as an expectation over R^k."""
     variables = tuple(e.variables)
+    if e.integrand.count_ops() > _MAX_OPERATIONS:
+        return None
     names: dict[Direction, sp.Symbol] = {}
     integrand = _in_forms(e.integrand, variables, names)
     if len(names) >= len(variables):

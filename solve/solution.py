@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,17 +11,20 @@ import sympy as sp
 
 from derive.equations import EquationSystem, Quantity
 from derive.task import Derivation
+from solve.basin import Basins
 from solve.compiled import CompiledSystem, compile_system
 from solve.domain import Box, Disc
 from solve.exponents import number
 from solve.flow import Escape
 from solve.lower import lower
 from solve.result import Array, Prediction, worst
-from solve.stationary import FixedPoint
+from solve.stationary import FixedPoint, Stability
+from solve.transitions import SEMANTIC, Transitions, transitions
 
 __all__ = [
     "Solution",
     "evaluated_laws",
+    "evaluated_system",
     "given_values",
     "missing_parameters",
     "solution_record",
@@ -31,6 +34,8 @@ __all__ = [
 
 _MOST_FIXED_POINTS = 24
 _MOST_OVERLAPS = 3
+
+_LEFT_OUT = "integrals in many variables at each point: ask for it with [solve] noise = true"
 
 Values = Mapping[sp.Symbol, float]
 
@@ -53,6 +58,7 @@ class Solution:
     reasons: Mapping[str, str]
     missing: tuple[str, ...]
     notes: tuple[str, ...]
+    transitions: Transitions = field(default_factory=Transitions)
 
 
 def given_values(derivation: Derivation[Any], parameters: Mapping[str, float]) -> dict[sp.Symbol, float]:
@@ -60,7 +66,7 @@ def given_values(derivation: Derivation[Any], parameters: Mapping[str, float]) -
 
     Raises `ValueError` for a name that is no parameter of the derivation.
     """
-    systems = [s for s in (derivation.system, derivation.laws) if s is not None]
+    systems = [s for s in (derivation.system, derivation.laws, derivation.thresholds) if s is not None]
     quantities = {q.symbol.name: q for s in systems for q in s.parameters}
     unknown = sorted(set(parameters) - set(quantities))
     if unknown:
@@ -70,34 +76,42 @@ def given_values(derivation: Derivation[Any], parameters: Mapping[str, float]) -
     return values | {quantities[name].symbol: float(v) for name, v in parameters.items()}
 
 
-def solve_derivation(derivation: Derivation[Any], parameters: Mapping[str, float] | None = None) -> Solution:
+def solve_derivation(
+    derivation: Derivation[Any], parameters: Mapping[str, float] | None = None, *, certify: bool = False
+) -> Solution:
     """Solve the system and the laws at `parameters` (by name; the task's own values where not given).
 
     What needs a parameter without a value is left out and named in `missing` and `reasons`.
     Raises `SolveError` where a solver does not converge, `ValueError` for unknown or forbidden values.
     """
     values = given_values(derivation, parameters or {})
-    compiled = compile_system(derivation.system)
+    compiled = evaluated_system(derivation)
     missing = missing_parameters(compiled, values)
-    reasons: dict[str, str] = {}
+    reasons = dict.fromkeys((s.name for s in derivation.task.left_out), _LEFT_OUT)
     laws = evaluated_laws(derivation.laws, values, reasons)
+    turns = transitions(derivation, values, certify=certify)
+    reasons |= turns.reasons
     if missing:
         waiting = f"needs a value for {', '.join(missing)}"
         reasons |= dict.fromkeys(("escape_time", "escape_steps"), waiting)
-        return Solution(derivation, values, None, laws, None, None, (), reasons, missing, ())
-    own = _known(derivation.system, values)
+        ready = bool(compiled.flow_unknowns) and all(s in values for s in compiled.needs())
+        points, remark = (
+            _fixed_points(compiled, _known(compiled.system, values), derivation, turns.basins) if ready else ((), ())
+        )
+        return Solution(derivation, values, None, laws, None, None, points, reasons, missing, remark, turns)
+    own = _known(compiled.system, values)
     if not compiled.flow_unknowns:
         found = compiled.solve(own)
-        return Solution(derivation, values, found, laws, None, None, (), reasons, (), found.notes)
+        return Solution(derivation, values, found, laws, None, None, (), reasons, (), found.notes, turns)
     settings = derivation.task.solve
     prediction = with_constants(compiled, compiled.integrate(own, settings.times.points()), own)
     escape = compiled.escape_time(own, float(settings.escape))
-    points, remark = _fixed_points(compiled, own, derivation)
+    points, remark = _fixed_points(compiled, own, derivation, turns.basins)
     if np.isnan(escape.time):
         reasons["escape_time"] = reasons["escape_steps"] = escape.reason
     notes = (*prediction.notes, *([] if np.isfinite(escape.time) else [escape.reason]), *remark)
     steps = _steps(derivation, values, escape, reasons)
-    return Solution(derivation, values, prediction, laws, escape, steps, points, reasons, (), notes)
+    return Solution(derivation, values, prediction, laws, escape, steps, points, reasons, (), notes, turns)
 
 
 def solution_record(solution: Solution) -> dict[str, Any]:
@@ -110,6 +124,10 @@ def solution_record(solution: Solution) -> dict[str, Any]:
         values |= {"escape_time": number(solution.escape.time), "escape_steps": solution.escape_steps}
     if prediction is not None and prediction.axis is None:
         values |= _numbers(prediction.values)
+    turns = solution.transitions
+    critical = {name: number(c.value) for name, c in turns.critical.items()}
+    values |= critical | {name: number(p) for name, p in turns.probabilities.items()}
+    values |= {"region": turns.region} if turns.has_region else {}
     return {
         "status": None if prediction is None else prediction.status.name,
         "residual": None if prediction is None else number(prediction.residual),
@@ -118,9 +136,11 @@ def solution_record(solution: Solution) -> dict[str, Any]:
         "reasons": dict(solution.reasons),
         "axis": _axis(prediction),
         "series": _series(prediction),
-        "fixed_points": [_point_record(solution.derivation, p, loss) for p, loss in solution.fixed_points],
-        "thresholds": {name: v for name, v in values.items() if name.endswith("_max")},
-        "certified": False,
+        "fixed_points": [_point_record(solution, p, loss) for p, loss in solution.fixed_points],
+        "thresholds": {name: v for name, v in values.items() if name.endswith("_max") or name in critical},
+        "threshold_errors": {name: number(c.error) for name, c in turns.critical.items()},
+        "certified": bool(turns.proved),
+        "enclosures": {name: list(interval) for name, interval in turns.proved.items()},
         "missing": list(solution.missing),
         "notes": list(solution.notes),
     }
@@ -128,6 +148,13 @@ def solution_record(solution: Solution) -> dict[str, Any]:
 
 def _known(system: EquationSystem, values: Mapping[sp.Symbol, Any]) -> dict[sp.Symbol, Any]:
     return {q.symbol: values[q.symbol] for q in system.parameters if q.symbol in values}
+
+
+def evaluated_system(derivation: Derivation[Any]) -> CompiledSystem:
+    """The system without the unknowns that the task leaves out."""
+    compiled = compile_system(derivation.system)
+    kept = [s for s in derivation.system.unknowns if s not in derivation.task.left_out]
+    return compiled if len(kept) == len(derivation.system.unknowns) else compiled.restricted(kept)
 
 
 def missing_parameters(compiled: CompiledSystem, values: Mapping[sp.Symbol, Any]) -> tuple[str, ...]:
@@ -187,12 +214,15 @@ def _in_domain(quantity: Quantity, values: Array) -> Array:
 
 
 def _fixed_points(
-    compiled: CompiledSystem, values: Values, derivation: Derivation[Any]
+    compiled: CompiledSystem, values: Values, derivation: Derivation[Any], known: Basins | None
 ) -> tuple[tuple[tuple[FixedPoint, float], ...], tuple[str, ...]]:
     count = len(compiled.flow_unknowns)
     if count > _MOST_OVERLAPS:
         return (), (f"fixed points are searched for up to {_MOST_OVERLAPS} overlaps; here are {count}.",)
-    found = compiled.fixed_points(values, Box.closed([-1.0], [1.0]) if count == 1 else Disc(count))
+    if known is None:
+        found = compiled.fixed_points(values, Box.closed([-1.0], [1.0]) if count == 1 else Disc(count))
+    else:
+        found = known.points
     if len(found) > _MOST_FIXED_POINTS:
         return (), ("the flow rests on more points than can be listed: a continuum, by a symmetry of the target.",)
     return tuple((p, _objective(compiled, values, derivation, p)) for p in found), ()
@@ -239,12 +269,26 @@ def _series(prediction: Prediction | None) -> dict[str, Sequence[Any]]:
     return {s.name: [number(float(v)) for v in np.broadcast_to(x, length)] for s, x in prediction.values.items()}
 
 
-def _point_record(derivation: Derivation[Any], point: FixedPoint, loss: float) -> dict[str, Any]:
-    flows = [u.name for u in derivation.system.unknowns][: len(point.at)]
+def _point_record(solution: Solution, point: FixedPoint, loss: float) -> dict[str, Any]:
+    flows = [u.name for u in solution.derivation.system.unknowns][: len(point.at)]
     return {
         "at": {name: number(float(v)) for name, v in zip(flows, point.at, strict=True)},
         "stability": point.stability.name,
         "eigenvalues": [[float(w.real), float(w.imag)] for w in point.eigenvalues],
         "loss": number(loss),
-        "basin": None,
+        "basin": number(_basin(solution, point)),
     }
+
+
+def _basin(solution: Solution, point: FixedPoint) -> float:
+    """The probability that a random start ends at a stable point, shared by the mirror images of an end."""
+    p = solution.transitions.probabilities.get(SEMANTIC, float("nan"))
+    if point.stability is not Stability.stable or np.isnan(p):
+        return float("nan")
+    semantic = abs(point.at[0]) > abs(point.at[1])
+    alike = [
+        q
+        for q, _ in solution.fixed_points
+        if q.stability is Stability.stable and (abs(q.at[0]) > abs(q.at[1])) == semantic
+    ]
+    return (p if semantic else 1 - p) / len(alike)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,19 @@ from derive.document import TaskError
 from derive.parse import nearest_name
 from derive.settings import Grid
 from derive.task import Derivation
+from derive.tasks.sequence_single_index import SequenceSingleIndex
 from derive.text import domain_text
-from solve.compiled import CompiledSystem, compile_system
+from solve.compiled import CompiledSystem
 from solve.exponents import number
 from solve.result import Array, Prediction
-from solve.solution import evaluated_laws, given_values, missing_parameters, with_constants
+from solve.solution import evaluated_laws, evaluated_system, given_values, missing_parameters, with_constants
+from solve.transitions import critical_columns, region_column
 
 __all__ = ["sweep_record"]
 
 _MOST_POINTS = 100_000
 _MOST_ESCAPES = 500
+_MOST_FLOWS = 1000  # of a task with a landscape, whose diagrams need no flow
 
 
 def sweep_record(derivation: Derivation[Any], sweeps: Sequence[tuple[str, str]], save: str | None) -> dict[str, Any]:
@@ -51,7 +54,7 @@ def sweep_record(derivation: Derivation[Any], sweeps: Sequence[tuple[str, str]],
         "error": None if prediction is None else number(prediction.error),
         "axis": {"names": list(grids), "values": [[float(v) for v in g] for g in grids.values()]},
         "points": [dict(zip(columns, map(float, row), strict=True)) for row in zip(*columns.values(), strict=True)],
-        "values": {name: _numbers(column) for name, column in data.values.items()},
+        "values": {name: _numbers(column) for name, column in data.values.items()} | data.words,
         "series": {name: [_numbers(point) for point in x.T] for name, x in data.series.items()},
         "times": list(data.times) or None,
         "reasons": data.reasons,
@@ -62,7 +65,10 @@ def sweep_record(derivation: Derivation[Any], sweeps: Sequence[tuple[str, str]],
 
 @dataclass(frozen=True, eq=False)
 class _Swept:
-    """values: (n_points,); series: (n_times, n_points); reasons: why something is not there, or not everywhere."""
+    """values, words: (n_points,); series: (n_times, n_points).
+
+    reasons: why something is not there, or not everywhere.
+    """
 
     prediction: Prediction | None
     values: dict[str, Array]
@@ -70,10 +76,13 @@ class _Swept:
     times: Sequence[float]
     reasons: dict[str, str]
     missing: tuple[str, ...]
+    words: dict[str, list[str | None]] = field(default_factory=dict)
 
 
 def _check_columns(derivation: Derivation[Any], columns: Mapping[str, Array]) -> None:
-    quantities = {q.symbol.name: q for s in (derivation.system, derivation.laws) if s for q in s.parameters}
+    quantities = {
+        q.symbol.name: q for s in (derivation.system, derivation.laws, derivation.thresholds) if s for q in s.parameters
+    }
     for name, column in columns.items():
         if name not in quantities:
             near = nearest_name(name, quantities)
@@ -93,15 +102,19 @@ def _solved(derivation: Derivation[Any], columns: dict[str, Array]) -> _Swept:
     reasons: dict[str, str] = {}
     found = evaluated_laws(derivation.laws, values, reasons)
     laws = {} if found is None else {s.name: np.broadcast_to(v, count) for s, v in found.values.items()}
-    compiled = compile_system(derivation.system)
+    words = _transitions(derivation, values, count, laws, reasons)
+    compiled = evaluated_system(derivation)
     missing = missing_parameters(compiled, values)
     if missing:
-        return _Swept(None, laws, {}, (), reasons, missing)
-    own = {q.symbol: values[q.symbol] for q in derivation.system.parameters if q.symbol in values}
+        return _Swept(None, laws, {}, (), reasons, missing, words)
+    if words and count > _MOST_FLOWS:
+        reasons |= {s.name: f"flows are integrated for up to {_MOST_FLOWS} points" for s in derivation.system.unknowns}
+        return _Swept(None, laws, {}, (), reasons, (), words)
+    own = {q.symbol: values[q.symbol] for q in compiled.system.parameters if q.symbol in values}
     if not compiled.flow_unknowns:
         prediction = compiled.solve(own, throw=False)
         laws |= {s.name: np.broadcast_to(v, count) for s, v in prediction.values.items()}
-        return _Swept(prediction, laws, {}, (), reasons, ())
+        return _Swept(prediction, laws, {}, (), reasons, (), words)
     times = derivation.task.solve.times.points()
     _, _, first = compiled.rate(own)
     start = {s: np.broadcast_to(x, count) for s, x in zip(compiled.flow_unknowns, first, strict=True)}
@@ -114,7 +127,24 @@ def _solved(derivation: Derivation[Any], columns: dict[str, Array]) -> _Swept:
         laws["escape_time"] = _escapes(compiled, own, count, float(derivation.task.solve.escape), reasons)
     else:
         reasons["escape_time"] = f"escape times are found for up to {_MOST_ESCAPES} points"
-    return _Swept(prediction, laws, series, times, reasons, ())
+    return _Swept(prediction, laws, series, times, reasons, (), words)
+
+
+def _transitions(
+    derivation: Derivation[Any],
+    values: Mapping[sp.Symbol, Any],
+    count: int,
+    found: dict[str, Array],
+    reasons: dict[str, str],
+) -> dict[str, list[str | None]]:
+    """Critical values, added to `found`, and the words of the regions at each point."""
+    task = derivation.task
+    if not isinstance(task, SequenceSingleIndex) or task.landscape is None:
+        return {}
+    if derivation.thresholds is not None:
+        found |= critical_columns(derivation.thresholds, values, count, reasons)
+    region = region_column(task, values, reasons)
+    return {} if region is None else {"region": np.broadcast_to(region, count).tolist()}
 
 
 def _numbers(column: Array) -> list[float | str | None]:

@@ -14,7 +14,7 @@ import hypothesis
 import pytest
 
 # Read by numpy's and torch's thread pools when they are first imported, hence no import of either above.
-os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 hypothesis.settings.register_profile("limitlaw", derandomize=True, deadline=None, print_blob=True, database=None)

@@ -27,7 +27,18 @@ def test_the_readme_has_commands() -> None:
     assert len(commands()) >= 8
 
 
-@pytest.mark.parametrize("command", [c for c in commands() if " verify " not in c])
+LONG = [c for c in commands() if "positional-semantic" in c]  # a minute or two
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", LONG)
+def test_long_commands(command: str) -> None:
+    with pytest.raises(SystemExit) as stop:
+        limitlaw.main(shlex.split(command)[1:])
+    assert stop.value.code == 0
+
+
+@pytest.mark.parametrize("command", [c for c in commands() if " verify " not in c and c not in LONG])
 def test_commands(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "task.toml").write_text(blocks("toml")[0], encoding="utf-8")

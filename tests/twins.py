@@ -1,7 +1,7 @@
-"""Random tasks of online SGD, each a small task file: whatever is drawn, theory and simulation must agree.
+"""Tasks of online SGD for tests: stated in one line, or drawn at random as twins of theory and simulation.
 
-A twin is one target, activation, number of tokens, student and loss, with a prepared start and a learning rate in
-proportion to the noise. `draw(seed)` is the same task on every machine: it uses random.Random alone.
+A twin is a target, an activation, a number of tokens, a student and a loss, with a prepared start and a learning
+rate; theory and simulation must agree whatever is drawn. Tasks are read from the text that a user would write.
 """
 
 from __future__ import annotations
@@ -10,41 +10,42 @@ import random
 from fractions import Fraction
 
 from derive.document import Document
-from derive.task import TaskSpec, load
+from derive.task import load
+from derive.tasks.sequence_single_index import SequenceSingleIndex
 
-__all__ = ["draw", "text"]
+__all__ = ["draw", "stated", "text"]
 
-ACTIVATIONS = ("relu(x)", "tanh(x)", "erf(x)", "softplus(x)", "sin(x)", "x + He(2,x)/4", "x - x**3/12")
-DRIVES = ("{a}", "tanh({a})", "erf({a})", "sin({a})", "He(3,{a})/6 + {a}", "relu({a})")
-OTHERS = ("He(2,{a})", "{a}*{b}", "He(2,{a})*{b}", "{a}*tanh({b})", "cos({a})", "sigmoid({a})*{b}", "sin({a} - {b})")
 HALF_SQUARE = "(f - y)**2/2"
 PSEUDO_HUBER = "sqrt(1 + (f - y)**2) - 1"
 
+ACTIVATIONS = ("relu(x)", "tanh(x)", "erf(x)", "softplus(x)", "sin(x)", "x + He(2, x)/4")
+KINKED = ("relu(x)",)
 
-def draw(seed: int) -> TaskSpec:
-    """The task of `text(seed)`."""
-    return load(Document.read(text(seed), f"twin {seed}"))
+# degree 1 in a token, which makes the overlap move: a wrong drift is seen
+POLYNOMIAL_DRIVES = ("{a}", "(He(3, {a})/6 + {a})", "({a} - He(2, {a})/3)")
+SMOOTH_DRIVES = (*POLYNOMIAL_DRIVES, "tanh({a})", "erf({a})", "sin({a})")
+DRIVES = (*SMOOTH_DRIVES, "relu({a})")
+POLYNOMIAL_TERMS = ("He(2, {a})", "{a}*{b}", "He(2, {a})*{b}")
+TERMS = (*POLYNOMIAL_TERMS, "{a}*tanh({b})", "cos({a})", "sigmoid({a})*{b}", "erf({a})*{b}")
 
 
-def text(seed: int) -> str:
-    """A task file: target = drive + one or two other terms, each with a rational coefficient.
-
-    The drive, of degree 1 in every token, makes the overlap move, so that a wrong drift is seen. The loss is
-    pseudo-Huber for a third of the tasks of one token (with more, its Gaussian averages have three dimensions).
-    """
-    rng = random.Random(seed)
-    length = rng.randint(1, 3)
-    kind = rng.choice(("tied", "untied"))
-    activation = rng.choice(ACTIVATIONS)
-    loss = PSEUDO_HUBER if length == 1 and rng.random() < 1 / 3 else HALF_SQUARE
-    formula = _target(rng, length)
-    rate = Fraction(1, rng.randint(4, 8))
-    start = Fraction(rng.randint(30, 60), 100)
+def text(
+    formula: str,
+    activation: str,
+    length: int,
+    *,
+    kind: str = "tied",
+    loss: str = HALF_SQUARE,
+    learning_rate: str = "1/4",
+    start: str = "1/10",
+    solve: str = "",
+    verify: str = "",
+) -> str:
+    """A task file; `start` is the overlap m (for untied students the norm of mu), or "random"."""
+    prepared = '"random"' if start == "random" else f'{{ m = "{start}" }}'
     return f"""
         limitlaw = 1
         family = "sequence-single-index"
-        [parameters]
-        gamma = {{ default = "{rate}", domain = "(0,inf)" }}
         [data]
         length = {length}
         [target]
@@ -54,27 +55,58 @@ def text(seed: int) -> str:
         activation = "{activation}"
         [training]
         loss = "{loss}"
-        learning_rate = "gamma"
-        start = {{ m = "{start}" }}
+        learning_rate = "{learning_rate}"
+        start = {prepared}
         [solve]
-        times = "0:3/2:3"
+        {solve}
         [verify]
-        dimensions = [20, 40, 80]
-        seeds = 512
+        {verify}
     """
 
 
-def _target(rng: random.Random, length: int) -> str:
-    """sum_i c_i drive(z_i) + other terms, with coefficients of one sign for the drive."""
+def stated(formula: str, activation: str, length: int, **others: str) -> SequenceSingleIndex:
+    """The task of `text(formula, activation, length, **others)`."""
+    task = load(Document.read(text(formula, activation, length, **others), "the test"))
+    assert isinstance(task, SequenceSingleIndex)
+    return task
+
+
+def draw(seed: int) -> SequenceSingleIndex:
+    """A random task, the same on every machine: a drive in every token plus another term or two.
+
+    Where averages stay of few dimensions everything is drawn freely. Three untied tokens have a polynomial target;
+    the pseudo-Huber loss, whose averages hold the target and the output at once, has one token and no kinks.
+    """
+    rng = random.Random(seed)
+    length, kind = rng.randint(1, 3), rng.choice(("tied", "untied"))
+    activation, drives, terms, loss = rng.choice(ACTIVATIONS), DRIVES, TERMS, HALF_SQUARE
+    if length == 3 and kind == "untied":
+        drives, terms = POLYNOMIAL_DRIVES, POLYNOMIAL_TERMS
+    if length == 1 and activation not in KINKED and rng.random() < 1 / 2:
+        drives, loss = SMOOTH_DRIVES, PSEUDO_HUBER
+    return stated(
+        _target(rng, length, drives, terms),
+        activation,
+        length,
+        kind=kind,
+        loss=loss,
+        learning_rate=f"1/{rng.randint(4, 8)}",
+        start=f"{rng.randint(30, 60)}/100",
+        solve='times = "0:3/2:3"',
+        verify="dimensions = [20, 40, 80]\nseeds = 512",
+    )
+
+
+def _target(rng: random.Random, length: int, drives: tuple[str, ...], terms: tuple[str, ...]) -> str:
+    """sum_i c_i drive(z_i), all c_i > 0, and other terms of either sign."""
     tokens = [f"z{i + 1}" for i in range(length)]
-    drive = rng.choice(DRIVES)
-    terms = [f"{_coefficient(rng, 5, 9)}*({drive.format(a=t)})" for t in tokens]
-    for _ in range(rng.randint(1, 2)):
+    drive = rng.choice(drives)
+    parts = [f"{_tenths(rng, 5, 9)}*{drive.format(a=t)}" for t in tokens]
+    for _ in range(1 if length > 1 else rng.randint(1, 2)):
         a, b = rng.choice(tokens), rng.choice(tokens)
-        sign = rng.choice("+-")
-        terms.append(f"({sign}{_coefficient(rng, 1, 4)})*({rng.choice(OTHERS).format(a=a, b=b)})")
-    return " + ".join(terms)
+        parts.append(f"({rng.choice('+-')}{_tenths(rng, 1, 4)})*{rng.choice(terms).format(a=a, b=b)}")
+    return " + ".join(parts)
 
 
-def _coefficient(rng: random.Random, low: int, high: int) -> Fraction:
+def _tenths(rng: random.Random, low: int, high: int) -> Fraction:
     return Fraction(rng.randint(low, high), 10)

@@ -10,18 +10,21 @@ from typing import Any
 import sympy as sp
 
 from derive.document import TaskError
-from derive.equations import EquationSystem, Flow
+from derive.equations import Equation, EquationSystem, Flow
 from derive.task import Derivation, dimension
 from solve.exponents import number
 from solve.solution import Solution, solve_derivation
+from verify.distance import compare_laws
 from verify.experiment import Columns, Experiment, experiment
-from verify.simulation import Ensemble, replicate
-from verify.statistics import compare
+from verify.simulation import AbstractSimulation, Ensemble, replicate
+from verify.statistics import compare, compare_ensembles
 from verify.verdict import Comparison, Row, Tolerance, Verdict
 
 __all__ = ["Check", "Control", "check", "check_record", "drift_times"]
 
 _CONTROL_FACTORS = (1.05, 1.1, 1.2, 1.5, 2.0)
+_REFERENCES = 16  # replicas of the simulation of equal law for each of the other: they cost next to nothing
+_ENOUGH_SIZES = 3  # for an extrapolation in 1/d
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,34 +77,61 @@ def check(
         raise TaskError(f"verify needs a value for {', '.join(lacking)}. Give it with --set NAME=VALUE.")
     plan = experiment(derivation, solution)
     values = {q.symbol: solution.parameters[q.symbol] for q in task.parameters if q.symbol != dimension}
-    ensembles: list[Ensemble] = []
-    simulating = time.perf_counter()
-    for i, size in enumerate(task.verify.dimensions):
-        left = _seconds_left(time.perf_counter() - simulating, task.verify.dimensions, i)
-        progress(f"simulating {task.verify.seeds} replicas at d = {size}{left}")
-        seeds = range(seed, seed + task.verify.seeds)
-        ensembles.append(replicate(plan.simulation, values, size=size, seeds=seeds))
-    progress(f"simulated in {time.perf_counter() - simulating:.1f} s")
+    simulate = _Simulate(values, task.verify.dimensions, seed, task.verify.seeds, progress)
+    ensembles = simulate(plan.simulation)
+    references = () if plan.reference is None else simulate(plan.reference(1.0), _REFERENCES)
     predictions = tuple(plan.predict(derivation.system, e) for e in ensembles)
     tolerance = Tolerance(float(task.verify.false_alarm))
-    comparison = compare(predictions, ensembles, tolerance)
-    control = _control(derivation.system, plan, ensembles, tolerance)
+    # what is tested together shares the false-alarm rate: theory, laws, means
+    share = tolerance if not references else tolerance.share(2 if len(ensembles) >= _ENOUGH_SIZES else 3)
+    rows = [*compare(predictions, ensembles, share).rows, *_against(ensembles, references, share)]
+    comparison = Comparison(tuple(rows), tolerance)
+    control = _control(derivation.system, plan, ensembles, simulate, share)
     seconds = time.perf_counter() - begun
-    return Check(derivation, solution, plan, tuple(ensembles), predictions, comparison, control, seconds)
+    return Check(derivation, solution, plan, ensembles, predictions, comparison, control, seconds)
 
 
-def _seconds_left(spent: float, sizes: Sequence[int], done: int) -> str:
-    """An estimate for the sizes from `done` on: steps and the cost of a step are both proportional to the size."""
-    work = [float(size) ** 2 for size in sizes]
-    return f", about {spent * sum(work[done:]) / sum(work[:done]):.0f} s left" if done else ""
+@dataclass(frozen=True)
+class _Simulate:
+    """Ensembles of a simulation at all the sizes."""
+
+    values: Mapping[sp.Symbol, float]
+    sizes: tuple[int, ...]
+    seed: int
+    seeds: int
+    progress: Callable[[str], None]
+
+    def __call__(self, simulation: AbstractSimulation, times: int = 1) -> tuple[Ensemble, ...]:
+        begun, found, seeds = time.perf_counter(), [], range(self.seed, self.seed + times * self.seeds)
+        for i, size in enumerate(self.sizes):
+            left = self._seconds_left(simulation, time.perf_counter() - begun, i)
+            self.progress(f"simulating {len(seeds)} replicas at d = {size}{left}")
+            found.append(replicate(simulation, self.values, size=size, seeds=seeds))
+        self.progress(f"simulated in {time.perf_counter() - begun:.1f} s")
+        return tuple(found)
+
+    def _seconds_left(self, simulation: AbstractSimulation, spent: float, done: int) -> str:
+        work = [simulation.work(size) for size in self.sizes]
+        return f", about {spent * sum(work[done:]) / sum(work[:done]):.0f} s left" if done else ""
 
 
-def drift_times(system: EquationSystem, factor: float) -> EquationSystem:
-    """The system with every flow's right-hand side multiplied by `factor`."""
+def _against(ensembles: Sequence[Ensemble], references: Sequence[Ensemble], tolerance: Tolerance) -> tuple[Row, ...]:
+    """The simulation against one of equal law, where there is one: laws, and means where theory has too few sizes."""
+    if not references:
+        return ()
+    laws = compare_laws(ensembles, references, tolerance).rows
+    return laws if len(ensembles) >= _ENOUGH_SIZES else laws + compare_ensembles(ensembles, references, tolerance).rows
+
+
+def drift_times(system: EquationSystem, factor: float, only: sp.Symbol | None = None) -> EquationSystem:
+    """The system with the right-hand side of every flow, or of that of one unknown, multiplied by `factor`."""
     scale = sp.Rational(str(factor))
-    return replace(
-        system, equations=tuple(replace(e, rhs=scale * e.rhs) if isinstance(e, Flow) else e for e in system.equations)
-    )
+
+    def changed(e: Equation) -> Equation:
+        wanted = isinstance(e, Flow) and (only is None or e.unknown.symbol == only)
+        return replace(e, rhs=scale * e.rhs) if wanted else e
+
+    return replace(system, equations=tuple(map(changed, system.equations)))
 
 
 def check_record(checked: Check) -> dict[str, Any]:
@@ -123,16 +153,31 @@ def check_record(checked: Check) -> dict[str, Any]:
 
 
 def _control(
-    system: EquationSystem,
-    plan: Experiment,
-    ensembles: Sequence[Ensemble],
-    tolerance: Tolerance,
+    system: EquationSystem, plan: Experiment, ensembles: Sequence[Ensemble], simulate: _Simulate, tolerance: Tolerance
 ) -> Control | None:
     for factor in _CONTROL_FACTORS:
-        wrong = drift_times(system, factor)
+        wrong = drift_times(system, factor, plan.wrong)
         comparison = compare([plan.predict(wrong, e) for e in ensembles], ensembles, tolerance)
         if comparison.verdict is Verdict.disagrees:
-            return Control(f"drift times {factor}", comparison)
+            return Control(f"drift{f' of {plan.wrong}' if plan.wrong else ''} times {factor}", comparison)
+    if plan.reference is None or len(ensembles) >= _ENOUGH_SIZES:
+        return None
+    return _simulated_control(plan.reference, ensembles, simulate, tolerance)
+
+
+def _simulated_control(
+    reference: Callable[[float], AbstractSimulation],
+    ensembles: Sequence[Ensemble],
+    simulate: _Simulate,
+    tolerance: Tolerance,
+) -> Control | None:
+    """A simulation of another law than these ensembles', where they are too few to test a theory."""
+    for factor in _CONTROL_FACTORS:
+        wrong = simulate(reference(factor), _REFERENCES)
+        at_the_same_steps = [replace(w, axis=e.axis) for w, e in zip(wrong, ensembles, strict=True)]
+        comparison = compare_ensembles(ensembles, at_the_same_steps, tolerance)
+        if comparison.verdict is Verdict.disagrees:
+            return Control(f"projected simulation with the learning rate times {factor}", comparison)
     return None
 
 

@@ -25,13 +25,17 @@ Columns: TypeAlias = Mapping[sp.Symbol, NDArray[np.float64]]
 class Experiment:
     """simulation: observes some columns. predict: those columns for an ensemble's size and axis, from a system.
 
-    The system is an argument, so that a wrong one can be put in its place.
+    The system is an argument, so that a wrong one can be put in its place. reference: a simulation of equal law,
+    with its learning rate times a factor, for a comparison at each size. wrong: the flows whose drift a negative
+    control multiplies, all of them if None.
     """
 
     simulation: AbstractSimulation
     predict: Callable[[EquationSystem, Ensemble], Columns]
     axis: str
     label: str
+    reference: Callable[[float], AbstractSimulation] | None = None
+    wrong: sp.Symbol | None = None
 
 
 def experiment(derivation: Derivation[Any], solution: Solution) -> Experiment:

@@ -79,6 +79,14 @@ class AbstractSimulation(abc.ABC):
         `fill_normal`, add up by `row_sums`, pad the batch to a multiple of `LANES`.
         """
 
+    def device(self) -> torch.device:
+        """Where it runs unless it is told."""
+        return default_device()
+
+    def work(self, size: int) -> float:
+        """What a replica costs, in any unit: as many steps as the size, each proportional to it."""
+        return float(size) ** 2
+
 
 def replicate(
     simulation: AbstractSimulation,
@@ -97,7 +105,7 @@ def replicate(
     """
     seeds = tuple(int(s) for s in seeds)
     _check(size, seeds, batch)
-    device = default_device() if device is None else device
+    device = simulation.device() if device is None else device
     batch = min(batch, _SERIAL) if device.type == "cpu" else batch
     generators = [stream(simulation, size, seed, device) for seed in seeds]
     parts = [simulation.run(parameters, size, generators[i : i + batch]) for i in range(0, len(seeds), batch)]

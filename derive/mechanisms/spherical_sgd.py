@@ -8,7 +8,7 @@ the sequence single-index case).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -18,9 +18,10 @@ import sympy as sp
 from derive.expectation import Expectation
 from derive.gaussian import dual_hermite
 from derive.hermite import multi_indices
+from derive.losses import without_jumps
 from derive.measures import Gaussian
-from derive.polynomial import is_zero
-from derive.rules import may_close, reduced
+from derive.polynomial import expand, is_zero
+from derive.rules import compact, may_close, reduced
 
 __all__ = ["CrossTerm", "SphericalSgd", "cross_terms"]
 
@@ -112,18 +113,26 @@ class SphericalSgd:
     @cached_property
     def risk(self) -> sp.Expr:
         """R(o) = E loss."""
-        return self._mean(self.loss)
+        return (
+            self.cross_risk if self.cross is None else self._mean(expand(self.loss - self._coupled)) + self.cross_risk
+        )
+
+    @cached_property
+    def cross_risk(self) -> sp.Expr:
+        """E of the summands of the loss that couple output and label, taken whole: a symmetry may remove them.
+
+        The rest of the risk depends on positional overlaps alone. All of the risk where the loss does not separate.
+        """
+        return self._mean(self.loss if self.cross is None else self._coupled)
+
+    @property
+    def _coupled(self) -> sp.Expr:
+        return sp.Add(*(term.weight * term.student * term.teacher for term in self.cross or ()))
 
     @cached_property
     def field_gradient(self) -> tuple[sp.Expr, ...]:
-        """d loss / d phi_i. Raises `ValueError` when it holds point masses (a student with jumps)."""
-        gradient = tuple(self.loss.diff(s) for s in self.student)
-        if any(g.has(sp.DiracDelta) for g in gradient):
-            raise ValueError(
-                "The loss jumps as a function of the student's fields, so its gradient is zero almost everywhere "
-                "and SGD does not move. Use a continuous activation."
-            )
-        return gradient
+        """d loss / d phi_i. Raises `TaskError` when it holds point masses (a student with jumps)."""
+        return without_jumps([self.loss.diff(s) for s in self.student], "student")
 
     @cached_property
     def gradient(self) -> tuple[sp.Expr, ...]:
@@ -179,18 +188,31 @@ class SphericalSgd:
         drift = self.drift(self.gradient_norm)
         square = Expectation(step[0] * step[1], variables, law)
         # many one-dimensional terms of a smooth activation are worth less than the one integral
-        return (reduced(square) if may_close(square) else square) - drift[k] * drift[l]
+        return (reduced(square) if may_close(square) else compact(square)) - drift[k] * drift[l]
 
     # ---- expansion at zero overlap ----------------------------------------------------------------------
-    def form(self, degree: int, *, positions: bool = False) -> dict[tuple[int, ...], sp.Expr]:
+    def form(
+        self,
+        degree: int,
+        *,
+        positions: bool = False,
+        at: Mapping[sp.Symbol, sp.Expr] | None = None,
+        informed: bool = False,
+    ) -> dict[tuple[int, ...], sp.Expr]:
         """{n: c_n} with -R(o) = const + sum_n c_n o^n, |n| = degree, at zero overlap.
 
         exp(sum_j c_j d_phi_j + sum_jk c_jk d_phi_j d_z_k) with c = A P o (0 unless `positions`) and c = A o; the
-        derivatives as Hermite polynomials of the fields' own covariances  [Mehler's formula].
+        derivatives as Hermite polynomials of the fields' own covariances  [Mehler's formula]. `at`: positional
+        overlaps held at these values, while the expansion is in the others. `informed`: only terms that hold an
+        overlap with a teacher's direction.
         """
         result: dict[tuple[int, ...], sp.Expr] = {}
+        place = sp.Matrix([(at or {}).get(o, sp.S.Zero) for o in self.overlaps])
+        shift = tuple(self.mixing * self.positions * place)
         for powers, weight, rows, columns in self._pairings(degree, positions):
-            c = weight * self._coupling(rows, columns)
+            if informed and not any(columns):
+                continue
+            c = weight * self._coupling(rows, columns, shift)
             if c != 0:
                 result[powers] = result.get(powers, sp.S.Zero) + c
         return {n: sp.expand(c) for n, c in result.items() if not is_zero(c)}
@@ -222,16 +244,17 @@ class SphericalSgd:
                 weight *= c**n / sp.factorial(n)
             yield tuple(powers), weight, tuple(rows), tuple(columns)
 
-    def _coupling(self, rows: tuple[int, ...], columns: tuple[int, ...]) -> sp.Expr:
-        """-E[d^rows d^columns loss], phi and z independent with their own covariances and mean zero."""
+    def _coupling(self, rows: tuple[int, ...], columns: tuple[int, ...], shift: tuple[sp.Expr, ...]) -> sp.Expr:
+        """-E[d^rows d^columns loss], phi and z independent, with their own covariances and means `shift` and 0."""
         count = len(self.student)
         cov = self.law.cov
         own, other = cov[:count, :count], cov[count:, count:]
         h, k = dual_hermite(rows, self.student, own), dual_hermite(columns, self.teacher, other)
+        h = h.xreplace({v: v - c for v, c in zip(self.student, shift, strict=True)})
         if self.cross is None or not any(columns):
-            joint = Gaussian([0] * len(self.fields), sp.diag(own, other))
+            joint = Gaussian([*shift, *[0] * len(self.teacher)], sp.diag(own, other))
             return -reduced(Expectation(self.loss * h * k, self.fields, joint))
-        student, teacher = Gaussian([0] * count, own), Gaussian([0] * len(self.teacher), other)
+        student, teacher = Gaussian(shift, own), Gaussian([0] * len(self.teacher), other)
         total = sp.S.Zero
         for term in self.cross:
             factor = reduced(Expectation(term.student * h, self.student, student))

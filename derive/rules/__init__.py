@@ -18,6 +18,7 @@ from derive.functions import He, Phi, relu
 from derive.measures import Gaussian
 from derive.polynomial import expand
 from derive.rules.exponentials import oscillation, reflection, tilting
+from derive.rules.parameters import directions_out, parameters_out
 from derive.rules.reading import terms_of
 from derive.rules.steps import half_line, point_mass, probit, quadrant
 from derive.rules.structure import (
@@ -29,7 +30,7 @@ from derive.rules.structure import (
     symmetry,
 )
 
-__all__ = ["RULES", "Rule", "closed_form", "may_close", "reduced"]
+__all__ = ["RULES", "Rule", "closed_form", "compact", "may_close", "reduced"]
 
 _MOST_PARTS = 16
 
@@ -59,6 +60,11 @@ def closed_form(expr: sp.Expr, rules: Sequence[Rule] = RULES) -> sp.Expr:
 def reduced(expr: sp.Expr, rules: Sequence[Rule] = RULES) -> sp.Expr:
     """`expr` with each expectation replaced where that leaves fewer variables or parameters inside E."""
     return _replace(expr, lambda e: _accept_smaller(e, tuple(rules)))
+
+
+def compact(expr: sp.Expr) -> sp.Expr:
+    """`expr` with polynomial directions integrated and parameters taken out, nothing else multiplied out."""
+    return _replace(expr, _compacted)
 
 
 def may_close(e: sp.Expr) -> bool:
@@ -91,12 +97,20 @@ def _accept_closed(e: Expectation, rules: tuple[Rule, ...]) -> sp.Expr:
 def _accept_smaller(e: Expectation, rules: tuple[Rule, ...]) -> sp.Expr:
     has_mass = e.integrand.has(sp.DiracDelta)
     if not has_mass and _stays_large(e):
-        return e
+        return _compacted(e)
     result = _reduce(e, rules)
     if has_mass and not result.has(sp.DiracDelta):
         return expand(result)
     size = _size(result)
-    return expand(result) if size <= _size(e) and size[2] <= _MOST_PARTS else e
+    return expand(result) if size <= _size(e) and size[2] <= _MOST_PARTS else _compacted(e)
+
+
+def _compacted(e: Expectation) -> sp.Expr:
+    fewer = (directions_out(e) if isinstance(e.measure, Gaussian) else None) or e
+    if not isinstance(fewer, Expectation):
+        return fewer
+    apart = parameters_out(fewer)
+    return fewer if apart is None else apart
 
 
 def _stays_large(e: Expectation) -> bool:

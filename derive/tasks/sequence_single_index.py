@@ -16,17 +16,19 @@ import sympy as sp
 from derive.decision import Decide, Decision
 from derive.document import Document, Table, TaskError
 from derive.equations import Define, Equation, EquationSystem, Flow, Quantity, Source
-from derive.exponent import Exponent, pair_exponent, target_exponent
+from derive.exponent import Exponent, joint_exponent, pair_exponent, target_exponent
 from derive.hermite import HermiteExpansion
-from derive.losses import read_loss
+from derive.losses import check_descent, check_generic, check_point_masses, read_loss
 from derive.mechanisms.escape import LAW_NAMES, escape_laws, gain_laws
 from derive.mechanisms.spherical_sgd import SphericalSgd, cross_terms
-from derive.parse import parse_expression
+from derive.mechanisms.transitions import CRITERIA, Landscape, critical_system, landscape
+from derive.parse import FormulaError, parse_expression
+from derive.rules.growth import undefined, unsquarable
 from derive.settings import SolveSettings, VerifySettings
 from derive.students import Student, StudentKind, name_generic_coefficients, network, read_student
 from derive.task import TaskSpec, dimension
 
-__all__ = ["SequenceSingleIndex", "Start"]
+__all__ = ["SequenceSingleIndex", "Start", "check_drift"]
 
 PAPER = "arXiv:2506.02651"
 RESERVED = (
@@ -89,6 +91,8 @@ class SequenceSingleIndex(TaskSpec):
         "loss": "training.loss",
         "activation": "student.activation",
         "student": "student.kind",
+        "learning_rate": "training.learning_rate",
+        "start": "training.start",
     }
 
     def __post_init__(self) -> None:
@@ -138,6 +142,13 @@ class SequenceSingleIndex(TaskSpec):
     def clock(self) -> sp.Expr:
         return self.weights / self.learning_rate
 
+    @property
+    def left_out(self) -> frozenset[sp.Symbol]:
+        """The noise covariances of an attention student, unless the settings ask for them."""
+        wanted = self.solve.noise
+        keep = self.student.kind is not StudentKind.ATTENTION if wanted is None else wanted
+        return frozenset() if keep else frozenset(q.symbol for q, _, _ in self._noise_quantities())
+
     @cached_property
     def problem(self) -> SphericalSgd:
         """The task in its Gaussian fields."""
@@ -186,16 +197,19 @@ class SequenceSingleIndex(TaskSpec):
         return EquationSystem((*flows, *rest), self._parameters([*flows, *rest]), self._initial())
 
     def exponents(self, order: int, decide: Decide) -> Mapping[str, Exponent]:
-        """`target_sie` of the target alone, `sie` of target and student without positions, at the task's values."""
+        """`target_sie` of the target, `sie` of target and student, `joint_sie` with positions, at the task's values."""
         here = self.at_values()
+        plain = replace(here, positions=None)
 
         def decide_here(value: sp.Expr) -> Decision:
             return decide(name_generic_coefficients(value))
 
         found = {
             "target_sie": target_exponent(here.target, here.tokens, order, decide_here),
-            "sie": pair_exponent(here.problem, order, decide_here, here.highest_degree()),
+            "sie": pair_exponent(plain.problem, order, decide_here, here.highest_degree()),
         }
+        if self.positions is not None:
+            found["joint_sie"] = joint_exponent(here.problem, order, decide_here)
         return {name: exponent.mapped(name_generic_coefficients) for name, exponent in found.items()}
 
     def at_values(self) -> Self:
@@ -224,6 +238,40 @@ class SequenceSingleIndex(TaskSpec):
         parameters = self._all_parameters()
         escape = escape_laws(self.problem, k, self.weights, initial, parameters, random_start, self.solve.escape)
         return _joined(escape, self._gain(k))
+
+    @property
+    def control(self) -> Quantity | None:
+        """The parameter whose critical values are asked for.
+
+        The one of the settings, else the only parameter of target, student and loss without a default value.
+        """
+        read = set().union(*(f.free_symbols for f in (*self.target, *self.student.output)), self.loss.expr.free_symbols)
+        usable = [q for q in self.parameters if q.symbol in read]
+        named = self.solve.critical
+        if named is not None:
+            return next((q for q in usable if q.symbol.name == named), None)
+        needed = [q for q in usable if q.default is None]
+        return needed[0] if len(needed) == 1 else None
+
+    @cached_property
+    def landscape(self) -> Landscape | None:
+        """The risk of one overlap with the target and one with the positions, None for other overlaps."""
+        return None if self.positions is None or self.student.is_generic else landscape(self.problem)
+
+    def thresholds(self) -> EquationSystem | None:
+        """Critical values of the control parameter."""
+        if self.control is None or self.landscape is None:
+            return None
+        return critical_system(self.landscape.criteria, self.control, self._all_parameters())
+
+    @cached_property
+    def gradient_flow(self) -> EquationSystem:
+        """The flow of the overlaps in the limit of a small learning rate."""
+        flows = tuple(
+            Flow(q, rhs, Source(PAPER, "spherical SGD at a small learning rate"))
+            for q, rhs in zip(self.overlaps, self.problem.drift(sp.S.Zero), strict=True)
+        )
+        return EquationSystem(flows, self._parameters(list(flows)), self._initial())
 
     def _gain(self, k: int) -> EquationSystem | None:
         """The gain of tying the weights, for the learning-rate rule of the settings."""
@@ -276,6 +324,8 @@ class SequenceSingleIndex(TaskSpec):
     def from_document(cls, document: Document) -> Self:
         """The task that a document states; raises `TaskError` naming the key for what is not allowed."""
         parameters = document.parameters(RESERVED)
+        if any(q.symbol.name == "L" for q in parameters):
+            raise TaskError(f"{document.where(('parameters', 'L'))}: L is the number of tokens; choose another name.")
         names: dict[str, Any] = {q.symbol.name: q.symbol for q in parameters}
         data = document.table("data", required=True)
         length = data.integer("length", 1, 64)
@@ -296,7 +346,7 @@ class SequenceSingleIndex(TaskSpec):
             target=target,
             student=student,
             loss=read_loss(training, student.shape, names),
-            learning_rate=_learning_rate(training, names),
+            learning_rate=_learning_rate(training, names, document.values),
             positions=positions,
             values=document.values,
             solve=SolveSettings.read(document.table("solve", required=False), length),
@@ -309,8 +359,48 @@ class SequenceSingleIndex(TaskSpec):
             raise TaskError(
                 f"{document.where(('parameters', clash[0]))}: {clash[0]} is a quantity of this theory; choose another."
             )
+        if task.solve.critical is not None and task.control is None:
+            raise TaskError(
+                f"solve.critical is {task.solve.critical!r}; it must be a declared parameter that the target, the "
+                "student or the loss reads."
+            )
+        derived = {f"{q.symbol.name}_{name}" for q in parameters for name in CRITERIA}
+        clash = sorted(derived & {q.symbol.name for q in parameters})
+        if clash:
+            raise TaskError(f"{document.where(('parameters', clash[0]))}: that is the name of a critical value.")
         document.finish()
+        _check_functions(task.at_values())
         return task
+
+
+def check_drift(task: SequenceSingleIndex) -> None:
+    """Raises `Unsupported` where the drift of the overlaps cannot be derived, although exponents may be."""
+    problem = task.problem
+    if problem.cross is not None:
+        teachers = [term.teacher for term in problem.cross]
+        check_point_masses(teachers, problem.teacher, problem.fields, "target.formula: a jump")
+        return
+    slopes = [problem.loss.diff(s) for s in problem.student]
+    cause = "training.loss, target.formula: a kink of the loss, or a jump of the target,"
+    check_point_masses(slopes, problem.teacher, problem.fields, cause)
+
+
+def _check_functions(task: SequenceSingleIndex) -> None:
+    """Raises `TaskError` where SGD surely does not move, or target or student have no second moment."""
+    student = task.student
+    check_descent(task.loss, student.output, student.fields)
+    if student.is_generic:
+        check_generic(task.loss, len(student.output))
+    named = (("target.formula", task.target, task.tokens), ("student.activation", student.output, student.fields))
+    for key, functions, variables in named:
+        x = (sp.Symbol("x", real=True),) if student.kind is not StudentKind.ATTENTION and key[0] == "s" else variables
+        for g in dict.fromkeys(f.xreplace(dict(zip(variables, x, strict=True))) for f in functions):
+            reason = undefined(g, x) or unsquarable(g, x)
+            if reason is not None:
+                raise TaskError(
+                    f"{key}: {reason}. Use a function with a finite mean square under the Gaussian law"
+                    f"{', e.g. sqrt(relu(x)), log(abs(x)) or 1/(1 + x**2)' if key != 'target.formula' else ''}."
+                )
 
 
 def _joined(first: EquationSystem | None, second: EquationSystem | None) -> EquationSystem | None:
@@ -330,35 +420,42 @@ def _positions(data: Table, length: int) -> sp.ImmutableDenseMatrix | None:
     return positions
 
 
-def _learning_rate(training: Table, names: Mapping[str, Any]) -> sp.Expr:
+def _learning_rate(training: Table, names: Mapping[str, Any], values: Mapping[sp.Symbol, sp.Expr]) -> sp.Expr:
     rate = training.formula("learning_rate", names)
     if isinstance(rate, sp.MatrixBase):
         raise TaskError("training.learning_rate is a matrix; it must be one positive number or formula.")
-    if rate.is_number and not rate.is_positive:
-        raise TaskError(f"training.learning_rate is {rate}; it must be positive.")
+    here = rate.xreplace(dict(values))
+    if here.is_positive is False or (here.is_number and not here.is_positive):
+        known = f" = {here}" if here != rate else ""
+        raise TaskError(f"training.learning_rate is {rate}{known}; it must be positive.")
     return rate
 
 
 def _start(training: Table, task: SequenceSingleIndex, names: Mapping[str, Any]) -> Start | Mapping[sp.Symbol, sp.Expr]:
     """A rule, or overlaps; for an untied student m = c sets all of mu1 .. muL to c / sqrt L."""
     value = training.raw("start", default=Start.RANDOM.value)
-    if isinstance(value, str):
+    if isinstance(value, str) and not value.lstrip().startswith("{"):
         return Start(training.choice("start", tuple(s.value for s in Start), default=Start.RANDOM.value))
-    given = {
-        name: parse_expression(str(text), names, what=f"training.start.{name}")
-        for name, text in training.mapping("start").items()
-    }
+    try:
+        given = {
+            name: parse_expression(str(text), names, what=f"training.start.{name}")
+            for name, text in training.assignments("start").items()
+        }
+    except FormulaError as error:
+        raise TaskError(str(error)) from None
     known = {s.name: s for s in task.overlap_symbols}
     if task.student.kind is StudentKind.UNTIED and set(given) == {"m"}:
-        share = given["m"] / sp.sqrt(task.length)
-        return dict.fromkeys(task.overlap_symbols, share)
-    unknown = sorted(set(given) - set(known))
-    if unknown:
-        raise TaskError(
-            f"training.start: {', '.join(unknown)} is no overlap of this task; there are {', '.join(known)}."
-        )
-    start = {known[name]: v for name, v in given.items()}
-    total = sp.Add(*(v**2 for v in start.values()))
+        start = dict.fromkeys(task.overlap_symbols, given["m"] / sp.sqrt(task.length))
+    else:
+        unknown = sorted(set(given) - set(known))
+        if unknown:
+            raise TaskError(
+                f"training.start: {', '.join(unknown)} is no overlap of this task; there are {', '.join(known)}."
+            )
+        start = {known[name]: v for name, v in given.items()}
+    total = sp.Add(*(v.xreplace(dict(task.values)) ** 2 for v in start.values()))
+    if total.is_number and not total.is_real:
+        raise TaskError("training.start: the overlaps must be real numbers.")
     if total.is_number and total > 1:
         raise TaskError("training.start: the squares of the overlaps sum to more than 1; no such vector exists.")
     return start

@@ -84,7 +84,7 @@ def test_case_a58_a_loss_at_a_degenerate_point():
     lowered = lower([loss], [m, e, omega, a], Accuracy(rtol=1e-6, atol=1e-9))
     found, error = lowered([1.0, 0.0, 1.0], 0.0, [0.0, 0.0, 0.5], 1.0)
     right = [0, 0.148696496261233, 0.046047133092408]
-    assert found[0, 0] == 0.0
+    assert abs(found[0, 0]) <= 1e-15  # rounding of sums of order one
     assert (np.abs(found[0] - right) <= error[0] + 1e-15).all()
     assert (error[0] <= 3e-7).all()  # the accuracy asked for, and its slow factor
 

@@ -8,10 +8,10 @@ import pytest
 import sympy as sp
 
 import limitlaw
-from derive.document import Document
 from derive.equations import EquationSystem
 from derive.tasks.sequence_single_index import SequenceSingleIndex, gradient_norm_symbol
 from solve.solution import solution_record
+from tests.twins import draw, stated
 from verify.check import drift_times
 from verify.experiment import experiment
 from verify.simulation import replicate
@@ -21,26 +21,6 @@ m = sp.Symbol("m", real=True)
 SIZES = (20, 60, 180)
 FALSE_ALARM = Tolerance(1e-6)
 FIVE_PER_CENT = 0.05
-
-
-def stated(formula: str, activation: str, length: int, **changes: str) -> SequenceSingleIndex:
-    """A tied task as its file states it; `changes` by key, with an underscore for the dot."""
-    text = f"""
-        limitlaw = 1
-        family = "sequence-single-index"
-        [data]
-        length = {length}
-        [target]
-        formula = "{formula}"
-        [student]
-        kind = "tied"
-        activation = "{activation}"
-        [training]
-        learning_rate = "1/4"
-        start = {{ m = "1/10" }}
-    """
-    document = Document.read(text, "the test")
-    return limitlaw.load(document, {name.replace("_", ".", 1): value for name, value in changes.items()})
 
 
 # ---------------------------------------------------------------- a wrong theory is caught
@@ -71,14 +51,14 @@ class Experiment:
 @pytest.fixture(scope="module")
 def linear() -> Experiment:
     """dm/dtau = (1 - m)(1 + m - gamma m), V = 2 (1 - m): a start below zero makes the crossing time matter."""
-    task = stated("sum(z)/sqrt(L)", "x", 2, training_learning_rate="1", training_start='{ m = "-1/5" }')
+    task = stated("sum(z)/sqrt(L)", "x", 2, learning_rate="1", start="-1/5")
     return Experiment(task, (0.5, 0.6), 2048)
 
 
 @pytest.fixture(scope="module")
 def quadratic() -> Experiment:
     """dm/dtau = 2 G m (1 - m^2) - gamma V m/2 with 2 G = 1/sqrt(pi): V takes most of the growth away."""
-    task = stated("sum(h(2, z))", "relu(x)", 2, training_learning_rate="1/2", training_start='{ m = "3/10" }')
+    task = stated("sum(h(2, z))", "relu(x)", 2, learning_rate="1/2", start="3/10")
     return Experiment(task, (1.0, 2.0), 1024)
 
 
@@ -180,7 +160,7 @@ def test_gain_of_tying_the_weights(formula, ratio, exponent):
     """L gamma_tied/gamma_untied for a symmetric target: L^2 is a statement about the learning rates."""
     gains = []
     for length in LENGTHS:
-        task = stated(formula, "relu(x)", length, training_learning_rate="1/16", solve_learning_rate_ratio=ratio)
+        task = stated(formula, "relu(x)", length, solve=f'learning_rate_ratio = "{ratio}"')
         record = solution_record(limitlaw.solve(limitlaw.derive(task)))
         assert record["values"]["learning_rate_ratio"] == pytest.approx(length ** (exponent - 1), rel=1e-12)
         gains.append(record["values"]["gain"])
@@ -193,3 +173,13 @@ def test_gain_of_one_informative_token():
     """z1: the untied student ignores the other tokens, the tied one loses sqrt L: gain L |1.c|/(sqrt L |c|)."""
     record = solution_record(limitlaw.solve(limitlaw.derive(stated("z1", "relu(x)", 4))))
     assert record["values"]["gain"] == pytest.approx(math.sqrt(4), rel=1e-12)
+
+
+# ---------------------------------------------------------------- a twin (more of them in the slow tests)
+
+
+def test_a_twin_agrees():
+    checked = limitlaw.verify(limitlaw.derive(draw(3)))
+    assert checked.verdict is Verdict.agrees, checked.comparison.rows
+    assert checked.control is not None
+    assert checked.control.comparison.verdict is Verdict.disagrees

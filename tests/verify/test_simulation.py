@@ -15,7 +15,7 @@ from derive.students import StudentKind, attention_student, network
 from derive.tasks.sequence_single_index import SequenceSingleIndex, Start
 from verify.lower import lower
 from verify.simulation import Ensemble, fill_normal, normal, replicate, row_sums, stream, tree_sums
-from verify.simulations import sequence_single_index as module
+from verify.simulations import direct_sgd as module
 from verify.simulations.sequence_single_index import ESCAPE, ESCAPE_TIME, SphericalSGD
 from verify.statistics import Verdict, compare, compare_ensembles
 
@@ -167,7 +167,7 @@ def full_autograd_step(task: SequenceSingleIndex, w, teacher, tokens, rate):
 def test_steps_are_those_of_full_autograd(name):
     task, size, replicas = TASKS[name], 23, 2
     rate = float(task.learning_rate)
-    model = module._model(task, {}, size, CPU)
+    model = module._model(task, SphericalSGD(task, times=(0.0,)).clock({}, size), CPU)
     generators = [torch.Generator().manual_seed(s) for s in range(replicas)]
     u, q = module._start(model, generators)
     x = torch.randn(6, len(u), task.length, size, dtype=torch.float64, generator=generators[0])
@@ -186,7 +186,8 @@ def test_steps_are_those_of_full_autograd(name):
 
 
 def test_positions_shift_the_fields_by_the_overlap():
-    model = module._model(TASKS["positions"], {}, 50, CPU)
+    task = TASKS["positions"]
+    model = module._model(task, SphericalSGD(task, times=(0.0,)).clock({}, 50), CPU)
     u, q = module._start(model, [torch.Generator().manual_seed(0)])
     shift = module._combine(model.positions, q[:, 1:])[0]
     torch.testing.assert_close(shift @ u[0, 0], torch.tensor([0.2, -0.2], dtype=torch.float64), rtol=1e-13, atol=0)

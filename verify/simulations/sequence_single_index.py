@@ -1,306 +1,145 @@
-"""One-pass spherical SGD of a sequence single-index model in d dimensions: every token drawn, every step taken.
-
-Written for unit vectors: u = w/|w| (K, d), with K = 1 vector for the tied network and attention and K = L for the
-untied one, and x_i ~ N(0, I) for the tokens times sqrt d. With the orthonormal directions q_0 = w*/|w*| and q_k of
-the positions P (L, r), the model reads
-    z*_i = <x_i, q_0>,   s_i = <u, x_i + sum_k P_ik q_k> (untied: s = sum_i <u_i, x_i>),   overlaps <u, q_k>,
-    u <- (u - (lr/(K d)) sum_i D_i (x_i + sum_k P_ik q_k)) / |.|,   D_i = d loss/d s_i by autograd.
-"""
+"""What theory and simulation of a sequence single-index model are compared in, and by which simulation."""
 
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 import sympy as sp
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from derive.document import TaskError
-from derive.equations import EquationSystem
+from derive.equations import Equation, EquationSystem
 from derive.exponent import Trapped
-from derive.students import StudentKind
+from derive.settings import Method
 from derive.task import Derivation, dimension
 from derive.tasks.sequence_single_index import SequenceSingleIndex, Start
+from solve.basin import Basins
 from solve.compiled import compile_system
 from solve.escape import mean_escape_time
 from solve.solution import Solution, solve_derivation
+from solve.transitions import SEMANTIC, end_basins, start_noise, start_spread
 from verify.experiment import Columns, Experiment
-from verify.lower import Lowered, lower
-from verify.simulation import (
-    LANES,
-    AbstractSimulation,
-    Ensemble,
-    Observation,
-    Values,
-    checked_values,
-    fill_normal,
-    normal,
-    row_sums,
-)
+from verify.simulation import Ensemble, Values
+from verify.simulations.direct_sgd import SphericalSGD
+from verify.simulations.ends import SEMANTIC_END, Ends
+from verify.simulations.projected_sgd import ProjectedSGD
+from verify.simulations.training_run import ESCAPE, ESCAPE_TIME
 
-__all__ = ["ESCAPE", "ESCAPE_TIME", "SphericalSGD", "experiment"]
+__all__ = ["ESCAPE", "ESCAPE_TIME", "LARGEST_DIRECT", "ProjectedSGD", "SphericalSGD", "experiment"]
 
 Array: TypeAlias = NDArray[np.float64]
 
-ESCAPE = sp.Symbol("n_escape", positive=True)
-"""The number of steps until the norm of the overlaps first reaches the threshold."""
-ESCAPE_TIME = sp.Symbol("tau_escape", positive=True)
-"""The same in units of tau."""
+LARGEST_DIRECT = 100_000
+"""The largest dimension of a direct simulation: steps and the cost of a step grow with it."""
 
 _LONGEST_SERIES = 5
-_CHUNK = 2**14  # normals that a replica draws at once
-_SERIAL = 2**11 - 1  # numbers that torch always leaves to one thread; more threads would cut between vector lanes
+_SETTLING = 10.0
 
 
 @dataclass(frozen=True)
-class SphericalSGD(AbstractSimulation):
-    """The task's training run, observed at `times` and until the norm of the overlaps reaches `escape`.
-
-    times: tau = lr n/(K d), each taken at the nearest step n; the axis of the observation holds the tau of that
-    step. escape: a threshold in (0, 1], which adds `ESCAPE` and `ESCAPE_TIME` (nan for a replica that took more than
-    `max_steps`); the run then ends when all times are passed and all replicas have escaped.
-
-    The normals are drawn in float32 (3 to 5 times faster than in float64, rounded to 1e-7, none beyond 5.8) and
-    then widened: overlaps, gradients and updates are float64. Raises `ValueError` for times or a threshold outside
-    their ranges, or where nothing is to be observed.
-    """
+class _Plan:
+    """What is observed of the training run, whatever simulates it."""
 
     task: SequenceSingleIndex
     times: tuple[float, ...] = ()
     escape: float | None = None
-    max_steps: int = 10**7
 
-    def __post_init__(self) -> None:
-        if not self.times and self.escape is None:
-            raise ValueError("SphericalSGD observes nothing. Give times, or a threshold for the escape.")
-        if not all(0 <= t < math.inf for t in self.times):
-            raise ValueError(f"SphericalSGD: times must be finite and not negative, got {self.times}.")
-        if self.escape is not None and not 0 < self.escape <= 1:
-            raise ValueError(f"SphericalSGD: the escape threshold lies in (0, 1], got {self.escape}.")
+    def direct(self) -> SphericalSGD:
+        return SphericalSGD(self.task, self.times, self.escape)
 
-    def run(self, parameters: Values, size: int, generators: Sequence[torch.Generator]) -> Observation:
-        """Overlaps (n_replicas, n_times) by symbol, and `ESCAPE` (n_replicas,) where it is asked for."""
-        model = _model(self.task, parameters, size, generators[0].device)
-        steps = np.rint(np.asarray(self.times, dtype=np.float64) / model.rate).astype(np.int64)
-        record = np.full((len(steps), len(generators), len(model.overlaps)), np.nan)
-        escape = np.full(len(generators), np.nan)
-        n, last = 0, int(steps.max(initial=0))
-        limit = last if self.escape is None else max(last, self.max_steps)
-        for history in _trajectory(model, generators, limit):
-            here = (steps >= n) & (steps < n + len(history))
-            record[here] = history[steps[here] - n]
-            if self.escape is not None:
-                _note_escapes(escape, history, n, self.escape)
-            n += len(history)
-            lost = ~np.isfinite(history[-1]).all(axis=-1)
-            if n > last and np.all(np.isfinite(escape) | lost):
-                break
-        observed = {s: record[:, :, k].T for k, s in enumerate(model.overlaps)} if self.times else {}
-        if self.escape is not None:
-            observed[ESCAPE] = np.where(escape <= self.max_steps, escape, np.nan)
-            observed[ESCAPE_TIME] = observed[ESCAPE] * model.rate
-        return Observation(np.asarray(steps * model.rate, dtype=np.float64), observed)
-
-
-def _note_escapes(escape: Array, history: Array, first: int, threshold: float) -> None:
-    reached = np.linalg.norm(history, axis=-1) >= threshold
-    new = np.isnan(escape) & reached.any(axis=0)
-    escape[new] = first + reached.argmax(axis=0)[new]
-
-
-@dataclass(frozen=True)
-class _Model:
-    """A task at given parameters and size, ready to run."""
-
-    size: int
-    length: int
-    vectors: int
-    rate: float  # lr/(K d), the time of one step
-    overlaps: tuple[sp.Symbol, ...]
-    start: tuple[float, ...] | Start  # overlaps prepared, or how they are drawn
-    positions: Tensor | None  # P (L, r)
-    values: tuple[Tensor, ...]  # of the parameters
-    target: Lowered  # tokens, parameters -> outputs
-    loss: Lowered  # fields s, outputs of the target, parameters -> loss
-
-    def truth(self, x: Tensor, teacher: Tensor) -> Tensor:
-        """The target's outputs (n_steps, n_outputs, rows) on x (n_steps, rows, L, d), teacher (rows, 1, d)."""
-        z = torch.stack([row_sums(tokens * teacher) for tokens in x])
-        at_once = max(1, _SERIAL // z.shape[1])
-        blocks = (z[i : i + at_once].permute(2, 0, 1).contiguous() for i in range(0, len(z), at_once))
-        parts = [self.target((*tokens, *self.values)) for tokens in blocks]
-        return torch.cat(parts, dim=1).transpose(0, 1).contiguous()
-
-    def slopes(self, s: Tensor, y: Tensor) -> Tensor:
-        """D_i = d loss/d s_i (rows, n_fields) by autograd; s (rows, L) the products per token, y the truth."""
-        fields = s.T.contiguous() if self.vectors == 1 else _added(s)[None]
-        fields.requires_grad_()
-        loss = self.loss((*fields, *y, *self.values))
-        (slopes,) = torch.autograd.grad(loss.sum(), fields)
-        return slopes.T
-
-
-def _added(x: Tensor, axis: int = 1) -> Tensor:
-    """Sum over an axis, elementwise: of a few terms, in their order."""
-    return functools.reduce(torch.add, x.unbind(axis))
-
-
-def _model(task: SequenceSingleIndex, parameters: Values, size: int, device: torch.device) -> _Model:
-    vectors = task.length if task.student.kind is StudentKind.UNTIED else 1
-    overlaps = task.overlap_symbols
-    if size < len(overlaps) + 2:
-        raise ValueError(f"{len(overlaps)} overlaps need a size of {len(overlaps) + 2} or more, got {size}.")
-    values = checked_values(task.parameters, parameters)
-    number = functools.partial(_number, values=values, size=size)
-    rate = number(task.learning_rate) / (vectors * size)
-    if not rate > 0:
-        raise ValueError(f"The learning rate {task.learning_rate} is {rate * vectors * size}; it must be positive.")
-    start = _prepared(task.start, overlaps, number) if isinstance(task.start, Mapping) else task.start
-    tensor = functools.partial(torch.tensor, dtype=torch.float64, device=device)
-    positions = None if task.positions is None else tensor(np.array(task.positions.tolist(), dtype=np.float64))
-    fixed = tuple(tensor(v) for v in values.values())
-    target, loss = _programs(task, tuple(values))
-    return _Model(size, task.length, vectors, rate, overlaps, start, positions, fixed, target, loss)
-
-
-def _programs(task: SequenceSingleIndex, parameters: tuple[sp.Symbol, ...]) -> tuple[Lowered, Lowered]:
-    """The target of (tokens, parameters), and the loss of (s, target's outputs, parameters)."""
-    student = task.student
-    s = [sp.Dummy(f"s{t + 1}", real=True) for t in range(student.mixing.cols)]
-    y = [sp.Dummy(f"y{k + 1}", real=True) for k in range(len(task.target))]
-    fields = dict(zip(student.fields, student.mixing * sp.Matrix(s), strict=True))
-    loss = task.loss(*(f.xreplace(fields) for f in student.output), *y)
-    if not loss.has(*s):
-        raise ValueError(f"The loss {loss} does not depend on the student's fields: there is nothing to train.")
-    return lower(task.target, (*task.tokens, *parameters)), lower([loss], (*s, *y, *parameters))
-
-
-def _number(expr: sp.Expr, values: Values, size: int) -> float:
-    known = {s: sp.Integer(size) for s in expr.free_symbols if s.name == "d"}
-    value = expr.xreplace(known | {s: sp.Float(v) for s, v in values.items()})
-    if value.free_symbols:
-        raise ValueError(f"{expr} holds {value.free_symbols}, which is neither a parameter of the task nor d.")
-    return float(value)
-
-
-def _prepared(
-    start: Mapping[sp.Symbol, sp.Expr], overlaps: tuple[sp.Symbol, ...], number: Callable[[sp.Expr], float]
-) -> tuple[float, ...]:
-    values = tuple(number(start.get(s, sp.S.Zero)) for s in overlaps)
-    if math.hypot(*values) > 1 + 1e-12:  # rounding of a start on the rim
-        raise ValueError(f"The start {dict(start)} lies outside the unit sphere: the norm is {math.hypot(*values)}.")
-    return values
-
-
-# ---------------------------------------------------------------- the run
-
-
-def _start(model: _Model, generators: Sequence[torch.Generator]) -> tuple[Tensor, Tensor]:
-    """Unit vectors u (rows, K, d) and directions q (rows, 1 + r, d); the rows are padded by copies of the first."""
-    n = 1 if model.positions is None else 1 + model.positions.shape[1]
-    drawn = normal(generators, (n + model.vectors, model.size))
-    drawn = torch.cat([drawn, drawn[:1].expand(-len(drawn) % LANES, -1, -1)])
-    q, u = drawn[:, :0], drawn[:, n:]
-    for k in range(n):
-        q = torch.cat([q, _unit(_off(drawn[:, k : k + 1], q))], dim=1)
-    match model.start:
-        case Start.RANDOM:
-            return _unit(u), q
-        case Start.ORTHOGONAL:
-            return _unit(_off(u, q[:, 1:])), q
-        case tuple(values):
-            c = torch.tensor(values, dtype=torch.float64, device=q.device)
-            along = c[:, None] * q
-            along = along if model.vectors > 1 else _added(along)[:, None]
-            return along + math.sqrt(max(0.0, 1 - math.hypot(*values) ** 2)) * _unit(_off(u, q)), q
-    raise AssertionError("a start is Start.RANDOM, Start.ORTHOGONAL or a mapping")
-
-
-def _off(v: Tensor, q: Tensor) -> Tensor:
-    """The part of v (rows, k, d) orthogonal to the orthonormal q (rows, n, d); twice, for full precision."""
-    for _ in range(2):
-        for direction in q.unbind(1):
-            v = v - row_sums(v * direction[:, None])[..., None] * direction[:, None]
-    return v
-
-
-def _unit(v: Tensor) -> Tensor:
-    """V (rows, k, d) with all its k vectors together of norm 1."""
-    return v / _added(row_sums(v * v)).sqrt()[:, None, None]
-
-
-def _trajectory(model: _Model, generators: Sequence[torch.Generator], steps: int) -> Iterator[Array]:
-    """Overlaps at the start, then after each of the steps, in chunks (n_steps, n_replicas, n_overlaps)."""
-    u, q = _start(model, generators)
-    yield row_sums(u * q)[None, : len(generators)].cpu().numpy()
-    rows, length, size = len(u), model.length, model.size
-    chunk = min(256, max(1, _CHUNK // (length * size)))  # never of the number of replicas
-    drawn = torch.zeros((rows, chunk, length, size), dtype=torch.float32, device=u.device)
-    shift = None if model.positions is None else _combine(model.positions, q[:, 1:])
-    for n in range(0, steps, chunk):
-        fill_normal(drawn, generators)
-        x = drawn[:, : steps - n].transpose(0, 1).to(torch.float64, memory_format=torch.contiguous_format)
-        truth = model.truth(x, q[:, :1])
-        if shift is not None:
-            x.add_(shift)
-        yield _advance(model, u, q, x, truth)[:, : len(generators)].cpu().numpy()
-
-
-def _combine(positions: Tensor, frame: Tensor) -> Tensor:
-    """sum_k P_ik q_k: positions (L, r), frame (rows, r, d) -> (rows, L, d)."""
-    return _added(positions.T[None, :, :, None] * frame[:, :, None])
-
-
-def _advance(model: _Model, u: Tensor, q: Tensor, x: Tensor, truth: Tensor) -> Tensor:
-    """One step for each x[t], u in place; the overlaps after each step (n_steps, rows, n_overlaps)."""
-    k = model.vectors
-    moved = torch.empty_like(x[0])
-    products = torch.empty((len(u), k + len(model.overlaps), model.size), dtype=u.dtype, device=u.device)
-    history = torch.empty((len(x), *products.shape[:2]), dtype=u.dtype, device=u.device)
-    for tokens, y, sums in zip(x, truth, history, strict=True):
-        torch.mul(tokens, u, out=moved)
-        slopes = model.slopes(row_sums(moved), y)
-        torch.mul(tokens, (model.rate * slopes)[..., None], out=moved)
-        for i in range(0, model.length, k):
-            u.sub_(moved[:, i : i + k])
-        torch.mul(u, u, out=products[:, :k])
-        torch.mul(u, q, out=products[:, k:])
-        sums.copy_(row_sums(products))
-        u.div_(_added(sums[:, :k]).sqrt()[:, None, None])
-    norm = _added(history[..., :k], axis=-1)[..., None].sqrt()
-    return torch.where(norm.isfinite(), history[..., k:] / norm, math.nan)  # x/inf would pass for 0
-
-
-# ---------------------------------------------------------------- what theory and simulation are compared in
+    def projected(self, factor: float = 1.0) -> ProjectedSGD:
+        """With the learning rate times `factor`, after the same steps."""
+        scale = sp.Rational(str(factor))
+        task = replace(self.task, learning_rate=scale * self.task.learning_rate)
+        return ProjectedSGD(task, tuple(t * factor for t in self.times), self.escape)
 
 
 def experiment(derivation: Derivation[SequenceSingleIndex], solution: Solution) -> Experiment:
     """Overlaps at up to five times from a prepared start; else the mean number of steps to escape.
 
-    Raises `TaskError` for a random start from which not every run escapes by a law that is known.
+    Simulated as the task's [verify] method says. Raises `TaskError` for a random start from which not every run
+    escapes by a law that is known, and for dimensions that the method does not take.
     """
-    values = {q.symbol: solution.parameters[q.symbol] for q in derivation.task.parameters if q.symbol != dimension}
-    axis = "time tau = learning rate x steps / dimension"
-    return Experiment(_simulation(derivation), _predictor(derivation, values), axis, "overlap")
+    task = derivation.task
+    _check_dimensions(task)
+    values = {q.symbol: solution.parameters[q.symbol] for q in task.parameters if q.symbol != dimension}
+    if task.start is Start.RANDOM and task.landscape is not None:
+        return _of_ends(derivation, solution, values)
+    plan = _plan(derivation)
+    method = task.verify.method
+    return Experiment(
+        plan.projected() if method is Method.PROJECTED else plan.direct(),
+        _predictor(derivation, values),
+        "time tau = learning rate x steps / dimension",
+        "overlap",
+        plan.projected if method is Method.BOTH else None,
+    )
 
 
-def _simulation(derivation: Derivation[SequenceSingleIndex]) -> SphericalSGD:
+def _of_ends(derivation: Derivation[SequenceSingleIndex], solution: Solution, values: Values) -> Experiment:
+    """P(semantic) from random starts, observed long after the escape."""
+    task = derivation.task
+    found = solution.transitions.basins
+    if found is None or not np.isfinite(found.kappa):
+        reason = solution.transitions.reasons.get(SEMANTIC, "every start ends on the same side")
+        raise TaskError(f"training.start is random: P(semantic) is what is compared, and here {reason}.")
+    noise = start_noise(task, values)
+
+    @functools.lru_cache(maxsize=8)
+    def basins_of(equations: tuple[Equation, ...]) -> Basins:
+        return end_basins(EquationSystem(equations, derivation.system.parameters), task, values)
+
+    def predict(system: EquationSystem, ensemble: Ensemble) -> Columns:
+        basins = basins_of(system.equations)
+        spread = start_spread(task, basins.growth, {**values, dimension: float(ensemble.size)}, noise)
+        return {SEMANTIC_END: np.asarray(basins.semantic(spread))}
+
+    # from 1/sqrt(d) the slower overlap needs log(sqrt(d))/growth; four times that, and the approach to the end
+    until = (2 * np.log(max(task.verify.dimensions)) + _SETTLING) / min(found.growth)
+    plan = _Plan(task, times=(float(until),))
+    projected = task.verify.method is Method.PROJECTED
+
+    def reference(factor: float) -> Ends:
+        return Ends(plan.projected(factor))
+
+    return Experiment(
+        Ends(plan.projected() if projected else plan.direct()),
+        predict,
+        "P(semantic)",
+        "probability",
+        reference if task.verify.method is Method.BOTH else None,
+        task.overlap_symbols[0],
+    )
+
+
+def _check_dimensions(task: SequenceSingleIndex) -> None:
+    dimensions, needed = task.verify.dimensions, len(task.overlaps) + 2
+    if min(dimensions) < needed:
+        raise TaskError(
+            f"verify.dimensions: {min(dimensions)} is too small; {needed - 2} overlaps need {needed} or more."
+        )
+    if task.verify.method is not Method.PROJECTED and max(dimensions) > LARGEST_DIRECT:
+        raise TaskError(
+            f'verify.dimensions: {max(dimensions)} is too large for verify.method = "{task.verify.method.value}", '
+            f'which moves all weights and takes {LARGEST_DIRECT} at most. Set verify.method = "projected", or lower it.'
+        )
+
+
+def _plan(derivation: Derivation[SequenceSingleIndex]) -> _Plan:
     task = derivation.task
     if not isinstance(task.start, Start):
-        return SphericalSGD(task, times=_chosen_times(task))
+        return _Plan(task, times=_chosen_times(task))
     exponent = derivation.exponents["sie"]
     if len(task.overlaps) > 1 or exponent.value not in (1, 2) or exponent.trapped is not Trapped.NO:
         raise TaskError(
             "training.start is random: that is compared for one overlap and exponent 1 or 2, where every run escapes. "
             "Give the overlaps at the start, e.g. start = { m = 1/10 }."
         )
-    return SphericalSGD(task, escape=float(task.solve.escape))
+    return _Plan(task, escape=float(task.solve.escape))
 
 
 def _chosen_times(task: SequenceSingleIndex) -> tuple[float, ...]:
@@ -320,13 +159,17 @@ def _predictor(
         return {q.symbol: known[q.symbol] for q in system.parameters if q.symbol in known}
 
     def series(system: EquationSystem, ensemble: Ensemble) -> Columns:
-        found = compile_system(system).integrate(at_size(system, ensemble.size), _axis(ensemble))
+        found = (
+            compile_system(system)
+            .restricted(task.overlap_symbols)
+            .integrate(at_size(system, ensemble.size), _axis(ensemble))
+        )
         return {s: found[s] for s in task.overlap_symbols}
 
     def escape(system: EquationSystem, ensemble: Ensemble) -> Columns:
         known = {**values, dimension: float(ensemble.size)}
         spread = _start_spread(derivation, known)
-        compiled = compile_system(system)
+        compiled = compile_system(system).restricted(task.overlap_symbols)
         mean = mean_escape_time(compiled, at_size(system, ensemble.size), spread, float(task.solve.escape))
         return {ESCAPE_TIME: np.asarray(mean)}
 
