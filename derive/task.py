@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import abc
 import importlib
-import json
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -30,7 +29,6 @@ __all__ = [
     "families",
     "load",
     "load_document",
-    "load_statement",
 ]
 
 
@@ -140,28 +138,6 @@ def load_document(source: str | Path) -> Document:
             f"No task file {str(source)!r}, and no example of that name; examples: {', '.join(example_names())}."
         )
     return Document.from_file(path)
-
-
-def load_statement(
-    formula: str,
-    length: int,
-    student: Mapping[str, str],
-    changes: Mapping[str, str],
-    parameters: Sequence[str] = (),
-    positions: str | None = None,
-) -> TaskSpec:
-    """The task of a target formula with the default training; `parameters` declares names that it uses.
-
-    student: the entries of the table [student]. positions: a matrix as text.
-    """
-    names = list(dict.fromkeys([*parameters, *(name for name in changes if "." not in name)]))
-    lines = ["limitlaw = 1", 'family = "sequence-single-index"', "[parameters]", 'gamma = { domain = "(0,inf)" }']
-    lines += [f"{json.dumps(name)} = {{}}" for name in names]
-    lines += [f"[data]\nlength = {length}"] + ([] if positions is None else [f"positions = {positions}"])
-    lines += [f"[target]\nformula = {json.dumps(formula)}", "[student]"]
-    lines += [f"{key} = {json.dumps(value)}" for key, value in student.items()]
-    lines.append('[training]\nlearning_rate = "gamma"')
-    return load(Document.read("\n".join(lines), "the formula"), changes)
 
 
 def load(source: str | Path | Document, changes: Mapping[str, str] | None = None) -> TaskSpec:

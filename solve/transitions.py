@@ -39,6 +39,8 @@ AT_TRANSITION = "p_semantic_at_trans"
 _MOST_CRITICAL = 2000
 _NOISE_ACCURACY = Accuracy(rtol=1e-4, atol=1e-6)  # moves a probability by less than 1e-5
 
+_NOT_FOLLOWED = "basins are followed for losses that are polynomials of output and label"
+
 Values = Mapping[sp.Symbol, Any]
 
 
@@ -138,6 +140,9 @@ def _at_transition(
     if control is None or turn is None or not math.isfinite(turn.value):
         reasons[AT_TRANSITION] = "there is no such transition" if turn is None else turn.reason
         return math.nan
+    if task.problem.cross is None:
+        reasons[AT_TRANSITION] = _NOT_FOLLOWED
+        return math.nan
     flow = compile_system(task.gradient_flow)
     own = {s: v for s, v in values.items() if s in flow.needs()} | {control.symbol: turn.value}
     found = basins(_rate(flow, own))
@@ -184,6 +189,9 @@ def _semantic(
     lacking = sorted(s.name for s in needed if s not in values)
     if lacking or task.start is not Start.RANDOM:
         reasons[SEMANTIC] = f"needs a value for {', '.join(lacking)}" if lacking else "the start is not random"
+        return math.nan, None
+    if task.problem.cross is None:
+        reasons[SEMANTIC] = _NOT_FOLLOWED
         return math.nan, None
     found = end_basins(derivation.system, task, values)
     if found.reason:

@@ -1,7 +1,7 @@
 """What the design buys, as ratios to a plain way in the same run; `-m benchmark -n 0`.
 
-A ratio hardly depends on the machine. Each test asks for about a third of the ratio measured when it was written,
-which stands beside it.
+A ratio hardly depends on the machine. Each test asks for a third of the lower of two ratios measured on a busy machine,
+which stand beside it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def test_an_expansion_in_hermite_polynomials(benchmark):
                 sum(c * moment(powers) for powers, c in terms.terms()) if terms else 0
 
     # guards the sparse polynomial ring: an expansion of expressions takes minutes for the larger problem
-    assert times_faster(benchmark, lambda: HermiteExpansion(sum(z) ** 12, z).degree, by_expressions) > 30  # 100
+    assert times_faster(benchmark, lambda: HermiteExpansion(sum(z) ** 12, z).degree, by_expressions) > 15  # 46, 100
 
 
 def test_expectations_on_shared_nodes(benchmark):
@@ -77,7 +77,7 @@ def test_expectations_on_shared_nodes(benchmark):
                 scipy_integrate.quad(f, -12, 12, args=(value,), epsabs=1e-12, epsrel=1e-10)
 
     # guards the batch axis and the grouping of expectations by their law
-    assert times_faster(benchmark, lambda: compiled(at), one_by_one) > 30  # 94
+    assert times_faster(benchmark, lambda: compiled(at), one_by_one) > 17  # 53, 94
 
 
 def test_a_sweep_of_flows(benchmark):
@@ -93,7 +93,7 @@ def test_a_sweep_of_flows(benchmark):
             compiled.integrate({gamma: rate}, times)
 
     # guards the leading batch axis of the integrator
-    assert times_faster(benchmark, lambda: compiled.integrate({gamma: rates}, times), one_by_one) > 6  # 18
+    assert times_faster(benchmark, lambda: compiled.integrate({gamma: rates}, times), one_by_one) > 4  # 12, 18
 
 
 def test_replicas_in_a_batch(benchmark):
@@ -119,7 +119,7 @@ def test_replicas_in_a_batch(benchmark):
 
     # guards the batch over replicas: a step must not cost a Python call for each
     subject = lambda: replicate(simulation, {}, size=size, seeds=range(replicas))
-    assert times_faster(benchmark, subject, one_by_one) > 8  # 25
+    assert times_faster(benchmark, subject, one_by_one) > 8  # 24, 25
 
 
 def test_derivation_of_an_example(benchmark):
@@ -133,4 +133,4 @@ def test_derivation_of_an_example(benchmark):
 
     # guards the rules: nothing is integrated symbolically, nothing simplified
     subject = lambda: limitlaw.derive(limitlaw.load("h2sum-tied-relu"))
-    assert times_faster(benchmark, subject, by_integration) > 1.5  # 4.6
+    assert times_faster(benchmark, subject, by_integration) > 1.3  # 4.0, 4.6

@@ -121,3 +121,59 @@ def test_b_of_e_is_closed(task):
 
     mean = Expectation(sigmoid(s1 * (s1 - s2)), (s1, s2), Gaussian([e, -e], sp.eye(2)))
     assert sp.expand(closed_form(mean) - (1 - sp.exp(-(e**2) / 2) / (2 * sp.sqrt(2)))) == 0
+
+
+# ------------------------------------------------------------ the loss and the target are the task's own
+
+
+@pytest.mark.slow
+def test_the_unsquared_loss_turns_elsewhere():
+    """omega_trans = 0.628 for the Frobenius norm itself  [the note on this task, section 4]."""
+    task = load("positional-semantic", {"training.loss": "sqrt(sum((f-y)**2))"})
+    system = CriticalSystem(task.thresholds())
+    assert [s.name for s in system.unknowns] == ["omega_trans"]
+    (found,) = system.values({symbol(task, "a"): 1.0}).values()
+    assert found.error <= 3e-3
+    assert found.value == pytest.approx(0.628, abs=found.error + 5e-4)  # its last digit
+
+
+def attention(s, scale):
+    """softmax(scale s s^T) row by row: (2, 2, *B) of s: (2, *B)."""
+    scores = scale * s[:, None] * s[None, :]
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def risk_curvatures(omega, scale):
+    """(R_mm, R_ee) at zero overlap by brute force: a product rule, and a Hermite expansion to degree 2."""
+    x, w = np.polynomial.hermite_e.hermegauss(90)
+    w = w / w.sum()
+    z = np.stack(np.meshgrid(x, x, indexing="ij"))
+    weight = np.outer(w, w)
+
+    def mean(f):
+        return (f * weight).sum(axis=(-2, -1))
+
+    fixed = attention(np.array([1.0, -1.0]), 1.0)[:, :, None, None]
+    label = (1 - omega) * attention(z, scale) + omega * fixed
+    degree_two = [(z[0] ** 2 - 1) / np.sqrt(2), (z[1] ** 2 - 1) / np.sqrt(2), z[0] * z[1]]
+    overlap = sum((mean(label * h) * mean(attention(z, 1.0) * h)).sum() for h in degree_two)
+
+    def at(e):
+        shifted = attention(z + np.array([e, -e])[:, None, None], 1.0)
+        return (mean(shifted**2) / 2 - mean(shifted) * mean(label)).sum()
+
+    h = 0.05
+    curvature = (-at(2 * h) + 16 * at(h) - 30 * at(0) + 16 * at(-h) - at(-2 * h)) / (12 * h * h)
+    return -2 * overlap, curvature
+
+
+@pytest.mark.parametrize("scale", ["1", "1/2"])
+def test_an_inner_scale_moves_the_transition(scale):
+    changes = {"target.formula": f"(1-omega)*softmax({scale}*outer(z,z)) + omega*softmax([[a**2,-a**2],[-a**2,a**2]])"}
+    task = load("positional-semantic", changes)
+    (turn,) = (e for e in task.thresholds().equations if e.unknown.symbol.name == "omega_trans")
+    value = lower([turn.rhs], [turn.unknown.symbol, symbol(task, "a")])
+    for omega in (0.4, 0.7):
+        r_mm, r_ee = risk_curvatures(omega, float(sp.Rational(scale)))
+        assert value(omega, 1.0)[0][0] == pytest.approx((r_ee - r_mm) / 2, abs=2e-6)  # the rule's error: h^4, poles
