@@ -32,7 +32,7 @@ def glance(e: sp.Expr, at: Mapping[sp.Symbol, float]) -> float | None:
     """The value of `e` in double precision; None for a node without one here, or out of range."""
     try:
         return _value(e, at)
-    except (KeyError, OverflowError, ValueError, ZeroDivisionError):
+    except (KeyError, OverflowError, TypeError, ValueError, ZeroDivisionError):
         return None
 
 
