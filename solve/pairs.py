@@ -27,7 +27,7 @@ _RADIUS = 1.05  # a little more than 1, for steps across the edge of an overlap'
 _MOST_DOUBLINGS = 3
 _TABLES = 32
 _OUTSIDE = 1e-12
-_HOPEFUL = 1e-7  # a series with a smaller error relative to its terms is not tried against quadrature
+_HOPEFUL = 1e-5  # a series with a smaller error relative to its terms is not tried against quadrature
 
 
 @functools.lru_cache(maxsize=1024)

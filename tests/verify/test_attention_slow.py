@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -32,17 +33,17 @@ OMEGAS = ("29/50", "3/5", "16/25", "33/50")
 
 @pytest.fixture(scope="module")
 def semantic():
-    """Of each omega: the task, and P(semantic) in theory as a function of d, at gamma = 1/2."""
-    found = {}
-    for omega in OMEGAS:
-        task = load("positional-semantic", {"omega": omega})
-        values = {q.symbol: float(task.values[q.symbol]) for q in task.parameters}
-        basins, noise = end_basins(task.equations(), task, values), start_noise(task, values)
+    """The task, and of each omega its parameters and P(semantic) in theory as a function of d, at gamma = 1/2."""
+    task, found = load("positional-semantic"), {}
+    system, omega = task.equations(), next(q.symbol for q in task.parameters if q.symbol.name == "omega")
+    for text_ in OMEGAS:
+        values = {s: float(v) for s, v in task.values.items()} | {omega: float(Fraction(text_))}
+        basins, noise = end_basins(system, task, values), start_noise(task, values)
 
-        def p(d, task=task, values=values, basins=basins, noise=noise):
+        def p(d, values=values, basins=basins, noise=noise):
             return basins.semantic(start_spread(task, basins.growth, {**values, dimension: d}, noise))
 
-        found[omega] = task, values, p
+        found[text_] = task, values, p
     return found
 
 
@@ -54,7 +55,7 @@ def ends(training, values, size, runs):
 @pytest.mark.parametrize("omega", OMEGAS)
 def test_probability_of_the_semantic_end(semantic, omega):
     task, values, p = semantic[omega]
-    cases = ((ProjectedSGD(task, (250.0,)), 1000, 400), (SphericalSGD(task, (120.0,)), 100, 192))
+    cases = ((ProjectedSGD(task, (200.0,)), 1000, 300), (SphericalSGD(task, (120.0,)), 100, 128))
     for training, size, runs in cases:
         seen, expected = ends(training, values, size, runs), p(float(size))
         error = math.sqrt(expected * (1 - expected) / runs)
@@ -73,20 +74,18 @@ def test_probability_against_published_runs(semantic, omega):
 
 
 def test_curves_of_all_dimensions_cross_at_the_transition():
-    task = load("positional-semantic", {"gamma": "1/100000"})
-    (omega,) = (q for q in task.parameters if q.symbol.name == "omega")
-    crossing = 0.640962617902150
+    task = load("positional-semantic")
+    omega = next(q.symbol for q in task.parameters if q.symbol.name == "omega")
+    sizes, crossing = (1e2, 1e4, 1e6), 0.640962617902150
 
-    def p(w, d):
-        values = {q.symbol: float(task.values.get(q.symbol, 0)) for q in task.parameters} | {omega.symbol: w}
-        basins = end_basins(task.equations(), task, values)
-        return basins.semantic(start_spread(task, basins.growth, {**values, dimension: d}, (0.0, 0.0)))
+    def p(w):
+        values = {s: float(v) for s, v in task.values.items()} | {omega: w}
+        basins = end_basins(task.gradient_flow, task, values)
+        return [basins.semantic((d**-0.5, d**-0.5)) for d in sizes]
 
-    at = [p(crossing, d) for d in (1e2, 1e4, 1e6)]
-    assert np.ptp(at) < 1e-3  # gamma is not quite 0
-    assert at[0] == pytest.approx(0.6403, abs=2e-3)  # (2/pi) arctan kappa, by bisection of forward flows
-    below = [p(crossing - 0.02, d) for d in (1e2, 1e4, 1e6)]
-    above = [p(crossing + 0.02, d) for d in (1e2, 1e4, 1e6)]
+    at, below, above = p(crossing), p(crossing - 0.02), p(crossing + 0.02)
+    assert np.ptp(at) < 1e-6  # equal growth: no size matters
+    assert at[0] == pytest.approx(0.64027, abs=1e-4)  # bisection of flows from radius 0.03, whose bias is its square
     assert below == sorted(below)
     assert above == sorted(above, reverse=True)
 
