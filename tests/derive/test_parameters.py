@@ -7,7 +7,7 @@ import sympy as sp
 from derive.expectation import Expectation, expectations
 from derive.functions import sigmoid
 from derive.measures import Gaussian
-from derive.rules import compact
+from derive.rules import closed_form, compact
 from derive.rules.glance import glance
 from derive.rules.parameters import directions_out, parameters_out
 from solve.lower import lower
@@ -71,3 +71,18 @@ def test_a_glance_is_the_value_or_nothing():
     assert glance(sp.Function("f")(x), at) is None
     assert glance(sp.sqrt(y), at) is None
     assert glance(1 / (x - x**2 / x), at) is None
+
+
+def test_tilting_closes_a_sigmoid_of_another_product():
+    """E sigmoid(l1 l2), l1 = sqrt(2) x, l2 = sqrt(2) x + y + e: Var l1 Var l2 - Cov^2 = Cov, as in attention's own.
+
+    The tilt by exp(-l1 l2) makes l1 and l2 independent, and this shift leaves one of them centred.
+    """
+    e = sp.Symbol("e", real=True)
+    integrand = sigmoid(sp.sqrt(2) * x * (sp.sqrt(2) * x + y))
+    for mean in ([0, 0], [e, e / sp.sqrt(2)]):
+        node = Expectation(integrand, (x, y), Gaussian(mean, sp.eye(2)))
+        found = closed_form(node)
+        assert not found.has(Expectation)
+        at = {e: 0.6} if mean[1] != 0 else {}
+        assert float(found.subs(at)) == pytest.approx(value(node, at), abs=1e-8)  # quadrature at 1e-9
