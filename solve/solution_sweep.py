@@ -12,6 +12,7 @@ import sympy as sp
 import xarray as xr
 
 from derive.document import TaskError
+from derive.mechanisms.escape import threshold
 from derive.parse import nearest_name
 from derive.settings import Grid
 from derive.task import Derivation
@@ -123,8 +124,10 @@ def _solved(derivation: Derivation[Any], columns: dict[str, Array]) -> _Swept:
     series = {s.name: np.broadcast_to(x, shape) for s, x in prediction.values.items()}
     unsolved = [s for s, x in prediction.values.items() if np.isnan(x).any()]
     reasons |= {s.name: prediction.statuses.get(s, prediction.status).value for s in unsolved}
+    # the laws and the flow are asked about one threshold
+    reach = np.broadcast_to(columns.get(threshold.name, float(derivation.task.solve.escape)), count)
     if count <= _MOST_ESCAPES:
-        laws["escape_time"] = _escapes(compiled, own, count, float(derivation.task.solve.escape), reasons)
+        laws["escape_time"] = _escapes(compiled, own, count, reach, reasons)
     else:
         reasons["escape_time"] = f"escape times are found for up to {_MOST_ESCAPES} points"
     return _Swept(prediction, laws, series, times, reasons, (), words)
@@ -152,10 +155,10 @@ def _numbers(column: Array) -> list[float | str | None]:
 
 
 def _escapes(
-    compiled: CompiledSystem, own: dict[sp.Symbol, Any], count: int, threshold: float, reasons: dict[str, str]
+    compiled: CompiledSystem, own: dict[sp.Symbol, Any], count: int, reach: Array, reasons: dict[str, str]
 ) -> Array:
     rows = [{s: float(np.broadcast_to(v, count)[i]) for s, v in own.items()} for i in range(count)]
-    found = [compiled.escape_time(row, threshold) for row in rows]
+    found = [compiled.escape_time(row, float(r)) for row, r in zip(rows, reach, strict=True)]
     undecided = [e.reason for e in found if np.isnan(e.time)]
     reasons |= {"escape_time": undecided[0]} if undecided else {}
     return np.array([e.time for e in found])

@@ -333,3 +333,16 @@ def test_a_size_limit_names_the_size() -> None:
     tokens = sp.symbols("z1:65", real=True)
     with pytest.raises(Unsupported, match=r"Degree 3 in 64 .* has 45760 coefficients.*--order 2"):
         _of_degree(HermiteExpansion(sp.tanh(sp.Add(*tokens)), tokens), 3)
+
+
+def test_a_swept_threshold_is_that_of_laws_and_flow():
+    from solve.solution_sweep import sweep_record
+
+    derivation = limitlaw.derive(limitlaw.load("h2sum-tied-relu", {"training.start.m": "1/20"}))
+    record = sweep_record(derivation, [("threshold", "1/10:1/2:2")], None)
+    low, high = record["values"]["escape_time"]
+    assert low < high
+    alone = limitlaw.solve(
+        limitlaw.derive(limitlaw.load("h2sum-tied-relu", {"training.start.m": "1/20", "solve.escape": "1/10"}))
+    )
+    assert low == pytest.approx(alone.escape.time, rel=1e-8)  # the accuracy of a passage

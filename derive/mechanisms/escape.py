@@ -15,7 +15,7 @@ from derive.functions import LargestEigenvalue
 from derive.mechanisms.spherical_sgd import SphericalSgd
 from derive.rules import reduced
 
-__all__ = ["LAW_NAMES", "escape_laws", "gain_laws", "leading_strength"]
+__all__ = ["LAW_NAMES", "escape_laws", "gain_laws", "leading_strength", "threshold"]
 
 G = sp.Symbol("G", real=True)
 V0 = sp.Symbol("V0", nonnegative=True)
