@@ -13,7 +13,7 @@ from derive.document import Document
 from derive.task import load
 from derive.tasks.sequence_single_index import SequenceSingleIndex
 
-__all__ = ["draw", "stated", "text"]
+__all__ = ["draw", "draw_attention", "stated", "text"]
 
 HALF_SQUARE = "(f - y)**2/2"
 PSEUDO_HUBER = "sqrt(1 + (f - y)**2) - 1"
@@ -95,6 +95,56 @@ def draw(seed: int) -> SequenceSingleIndex:
         solve='times = "0:3/2:3"',
         verify="dimensions = [20, 40, 80]\nseeds = 512",
     )
+
+
+REDUCTIONS = (
+    '"trace"',
+    '"none"',
+    '{ left = ["1", "1/2"], right = ["1", "-1"] }',
+    '{ left = ["0", "1"], right = ["2", "1"] }',
+)
+
+
+def draw_attention(seed: int) -> SequenceSingleIndex:
+    """A random task with two tokens in opposite positions and an attention student, whole or reduced.
+
+    The drive is odd under the exchange of the tokens with a change of sign, or a softmax itself, so that m moves.
+    """
+    rng = random.Random(seed)
+    reduction = rng.choice(REDUCTIONS)
+    drive = f"{_tenths(rng, 5, 9)}*(z1 - z2) + ({rng.choice('+-')}{_tenths(rng, 2, 6)})*He(2, z1)"
+    extra = rng.choice(("", " + tanh(z2)/3", " - z1*z2/4", " + sin(z1)/2"))
+    matrix = f"attention(z) + [[{_tenths(rng, 1, 3)}*z1, 0], [0, z2/5]]"
+    loss = "sum((f-y)**2)/2" if reduction == '"none"' else HALF_SQUARE
+    task = load(
+        Document.read(
+            f"""
+            limitlaw = 1
+            family = "sequence-single-index"
+            [data]
+            length = 2
+            positions = [[1], [-1]]
+            [target]
+            formula = "{matrix if reduction == '"none"' else drive + extra}"
+            [student]
+            kind = "attention"
+            reduction = {reduction}
+            [training]
+            loss = "{loss}"
+            learning_rate = "1/{rng.randint(4, 8)}"
+            start = {{ m = "{rng.randint(25, 45)}/100", e = "{rng.randint(15, 30)}/100" }}
+            [solve]
+            times = "0:2:3"
+            [verify]
+            dimensions = [50, 100, 200]
+            seeds = 4096
+            method = "projected"
+            """,
+            f"attention twin {seed}",
+        )
+    )
+    assert isinstance(task, SequenceSingleIndex)
+    return task
 
 
 def _target(rng: random.Random, length: int, drives: tuple[str, ...], terms: tuple[str, ...]) -> str:

@@ -12,7 +12,7 @@ import limitlaw
 from derive.document import Document
 from derive.task import dimension, load
 from solve.transitions import end_basins, start_noise, start_spread
-from tests.twins import text
+from tests.twins import draw_attention, text
 from verify.experiment import experiment
 from verify.simulation import replicate
 from verify.simulations.direct_sgd import SphericalSGD
@@ -202,6 +202,13 @@ def test_positions_of_another_length_are_caught():
 @pytest.mark.parametrize("name", TWINS)
 def test_attention_twins_agree(name):
     checked = limitlaw.verify(limitlaw.derive(twin(name)))
+    assert checked.verdict is Verdict.agrees, checked.comparison.rows
+    assert checked.control is not None
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_drawn_attention_twins_agree(seed):
+    checked = limitlaw.verify(limitlaw.derive(draw_attention(seed)))
     assert checked.verdict is Verdict.agrees, checked.comparison.rows
     assert checked.control is not None
 
