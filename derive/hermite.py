@@ -20,6 +20,7 @@ from derive.functions import expand_hermite, orthonormal
 from derive.measures import standard_normal
 from derive.polynomial import algebra, generators
 from derive.rules import reduced
+from derive.table import Unsupported
 
 __all__ = ["HermiteExpansion", "largest_expansion", "multi_indices"]
 
@@ -78,7 +79,7 @@ class HermiteExpansion:
         degree = _degree_bound(inside, tokens)
         size = comb(degree + len(tokens), len(tokens))
         if size > largest_expansion:
-            raise ValueError(
+            raise Unsupported(
                 f"The expansion of a polynomial of degree {degree} in {len(tokens)} tokens has up to {size} "
                 f"coefficients; at most {largest_expansion} are expanded. Lower the degree or the length."
             )

@@ -22,6 +22,7 @@ from sympy.logic.boolalg import BooleanAtom
 from sympy.printing.numpy import NumPyPrinter
 from sympy.printing.precedence import PRECEDENCE
 
+from derive.table import Unsupported
 from solve import stable
 
 __all__ = [
@@ -217,7 +218,7 @@ def _check_nodes(expr: sp.Basic, table: Mapping[str, Callable[..., Any]]) -> Non
     for node in sp.preorder_traversal(expr):
         known = isinstance(node, _STRUCTURE) or (type(node).__name__ in table and not isinstance(node, AppliedUndef))
         if not known:
-            raise NotImplementedError(
+            raise Unsupported(
                 f"No numeric form for {type(node).__name__} in {node}. Write it with the functions "
                 f"{', '.join(sorted(set(table) - set(stable.__all__) - set(OPERATIONS)))}, or add it to the table "
                 "of solve.elementary."

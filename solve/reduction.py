@@ -11,6 +11,7 @@ import sympy as sp
 
 from derive.expectation import Expectation
 from derive.measures import Gaussian
+from derive.table import Unsupported
 from solve.kinks import Affine, affine, normal
 
 __all__ = ["reduce_expectations"]
@@ -36,7 +37,7 @@ def reduce_expectations(expr: sp.Expr) -> sp.Expr:
 @functools.lru_cache(maxsize=4096)
 def _reduced(e: Expectation) -> sp.Expr:
     if not isinstance(e.measure, Gaussian):
-        raise NotImplementedError(f"No quadrature for {type(e.measure).__name__}; only Gaussian laws have one.")
+        raise Unsupported(f"No quadrature for {type(e.measure).__name__}; only Gaussian laws have one.")
     for step in _STEPS:
         found = step(e)
         if found is not None:
@@ -53,12 +54,12 @@ def _point_mass(e: Expectation) -> sp.Expr | None:
     mass = min(masses, key=sp.default_sort_key)
     form = affine(mass.args[0], variables)
     if form is None or mass.args[1:] not in ((), (sp.S.Zero,)):
-        raise NotImplementedError(f"{mass}: only the delta function of an affine form can be averaged.")
+        raise Unsupported(f"{mass}: only the delta function of an affine form can be averaged.")
     marker = sp.Dummy("mass")
     marked = e.integrand.xreplace({mass: marker})
     slope = marked.diff(marker)
     if slope.has_free(marker):
-        raise NotImplementedError(f"{e.integrand} is not linear in {mass}; it has no average.")
+        raise Unsupported(f"{e.integrand} is not linear in {mass}; it has no average.")
     rest = Expectation(marked.xreplace({marker: sp.S.Zero}), variables, e.measure)
     return rest + _conditional(slope, variables, e.measure, form)
 

@@ -346,3 +346,24 @@ def test_a_swept_threshold_is_that_of_laws_and_flow():
         limitlaw.derive(limitlaw.load("h2sum-tied-relu", {"training.start.m": "1/20", "solve.escape": "1/10"}))
     )
     assert low == pytest.approx(alone.escape.time, rel=1e-8)  # the accuracy of a passage
+
+
+@pytest.mark.parametrize("loss", ["(f-y)**4", "(f-y)**2/2"])
+def test_a_limit_of_size_is_no_internal_error(loss):
+    """A power of the label too large to expand leaves its degree unknown; a target too large is refused."""
+    for formula, length in (("prod(z)", "10"), ("prod(z)", "20")):
+        words = [
+            "sie",
+            formula,
+            "-L",
+            length,
+            "--activation",
+            "tanh(x)",
+            "--order",
+            "2",
+            "--set",
+            f"training.loss={loss}",
+        ]
+        with pytest.raises(SystemExit) as stop:
+            limitlaw.main([*words, "--set", f"training.loss={loss}"])
+        assert stop.value.code in (0, 2)

@@ -26,6 +26,7 @@ from derive.parse import FormulaError, parse_expression
 from derive.rules.growth import undefined, unsquarable
 from derive.settings import SolveSettings, VerifySettings
 from derive.students import Student, StudentKind, name_generic_coefficients, network, read_student
+from derive.table import Unsupported
 from derive.task import TaskSpec, dimension
 
 __all__ = ["SequenceSingleIndex", "Start", "check_drift"]
@@ -316,7 +317,10 @@ class SequenceSingleIndex(TaskSpec):
         """Above this degree no Hermite coefficient of a label enters the risk's cross terms; None if unknown."""
         if self.problem.cross is None:
             return None
-        degrees = [HermiteExpansion(t.teacher, self.tokens).degree for t in self.problem.cross]
+        try:
+            degrees = [HermiteExpansion(t.teacher, self.tokens).degree for t in self.problem.cross]
+        except Unsupported:  # a power of the label too large to expand: no bound is known
+            return None
         return None if any(d is None for d in degrees) else max((d for d in degrees if d is not None), default=0)
 
     # ---- reading ------------------------------------------------------------------------------------------
