@@ -13,7 +13,7 @@ from derive.document import Document
 from derive.task import load
 from derive.tasks.sequence_single_index import SequenceSingleIndex
 
-__all__ = ["draw", "draw_attention", "stated", "text"]
+__all__ = ["PROJECTED", "attention", "draw", "draw_attention", "stated", "text"]
 
 HALF_SQUARE = "(f - y)**2/2"
 PSEUDO_HUBER = "sqrt(1 + (f - y)**2) - 1"
@@ -97,6 +97,46 @@ def draw(seed: int) -> SequenceSingleIndex:
     )
 
 
+PROJECTED = 'dimensions = [50, 100, 200]\nseeds = 4096\nmethod = "projected"'
+
+
+def attention(
+    formula: str,
+    *,
+    reduction: str = '"trace"',
+    positions: str = "positions = [[1], [-1]]",
+    loss: str = HALF_SQUARE,
+    learning_rate: str = "1/4",
+    start: str = '"random"',
+    solve: str = "",
+    verify: str = "",
+) -> SequenceSingleIndex:
+    """A task of two tokens with an attention student; `reduction`, `positions` and `start` as they stand in a file."""
+    source = f"""
+        limitlaw = 1
+        family = "sequence-single-index"
+        [data]
+        length = 2
+        {positions}
+        [target]
+        formula = "{formula}"
+        [student]
+        kind = "attention"
+        reduction = {reduction}
+        [training]
+        loss = "{loss}"
+        learning_rate = "{learning_rate}"
+        start = {start}
+        [solve]
+        {solve}
+        [verify]
+        {verify}
+    """
+    task = load(Document.read(source, "the test"))
+    assert isinstance(task, SequenceSingleIndex)
+    return task
+
+
 REDUCTIONS = (
     '"trace"',
     '"none"',
@@ -116,35 +156,15 @@ def draw_attention(seed: int) -> SequenceSingleIndex:
     extra = rng.choice(("", " + tanh(z2)/3", " - z1*z2/4", " + sin(z1)/2"))
     matrix = f"attention(z) + [[{_tenths(rng, 1, 3)}*z1, 0], [0, z2/5]]"
     loss = "sum((f-y)**2)/2" if reduction == '"none"' else HALF_SQUARE
-    task = load(
-        Document.read(
-            f"""
-            limitlaw = 1
-            family = "sequence-single-index"
-            [data]
-            length = 2
-            positions = [[1], [-1]]
-            [target]
-            formula = "{matrix if reduction == '"none"' else drive + extra}"
-            [student]
-            kind = "attention"
-            reduction = {reduction}
-            [training]
-            loss = "{loss}"
-            learning_rate = "1/{rng.randint(4, 8)}"
-            start = {{ m = "{rng.randint(25, 45)}/100", e = "{rng.randint(15, 30)}/100" }}
-            [solve]
-            times = "0:2:3"
-            [verify]
-            dimensions = [50, 100, 200]
-            seeds = 4096
-            method = "projected"
-            """,
-            f"attention twin {seed}",
-        )
+    return attention(
+        matrix if reduction == '"none"' else drive + extra,
+        reduction=reduction,
+        loss=loss,
+        learning_rate=f"1/{rng.randint(4, 8)}",
+        start=f'{{ m = "{rng.randint(25, 45)}/100", e = "{rng.randint(15, 30)}/100" }}',
+        solve='times = "0:2:3"',
+        verify=PROJECTED,
     )
-    assert isinstance(task, SequenceSingleIndex)
-    return task
 
 
 def _target(rng: random.Random, length: int, drives: tuple[str, ...], terms: tuple[str, ...]) -> str:

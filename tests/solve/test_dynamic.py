@@ -6,12 +6,11 @@ import pytest
 import sympy as sp
 
 import limitlaw
-from derive.document import Document
 from derive.exponent import joint_exponent
-from derive.task import load
 from derive.trapping import Trapped
 from solve.certify import decide
 from solve.dynamic import dynamic_exponent
+from tests.twins import attention
 
 # the table of the note on online SGD, L = 2, trace attention with opposite positions; "inf": proved infinite
 JOINT = {
@@ -29,31 +28,9 @@ JOINT = {
 }
 
 
-def task(formula, positions="[[1], [-1]]", length=2):
-    return load(
-        Document.read(
-            f"""
-            limitlaw = 1
-            family = "sequence-single-index"
-            [data]
-            length = {length}
-            positions = {positions}
-            [target]
-            formula = "{formula}"
-            [student]
-            kind = "attention"
-            reduction = "trace"
-            [training]
-            learning_rate = "1/4"
-            """,
-            "the test",
-        )
-    )
-
-
 @pytest.mark.parametrize("formula", JOINT)
 def test_joint_exponent_of_the_table(formula):
-    found = joint_exponent(task(formula).problem, 8, decide)
+    found = joint_exponent(attention(formula).problem, 8, decide)
     value = "inf" if found.value is sp.oo else found.value
     assert value == JOINT[formula]
     assert found.certificate.value in ("exact", "enclosure")
@@ -61,12 +38,12 @@ def test_joint_exponent_of_the_table(formula):
 
 def test_the_first_term_of_the_lowered_exponent():
     """The m e term of z1 - z2 - h4 - h4 is that of G_1(e) = e exp(-e^2/2)/2."""
-    form = task("z1-z2-h(4,z1)-h(4,z2)").problem.form(2, positions=True, informed=True)
+    form = attention("z1-z2-h(4,z1)-h(4,z2)").problem.form(2, positions=True, informed=True)
     assert form == {(1, 1): sp.Rational(1, 2)}
 
 
 def test_the_form_at_a_positional_overlap_is_that_function():
-    problem = task("z1-z2-h(4,z1)-h(4,z2)").problem
+    problem = attention("z1-z2-h(4,z1)-h(4,z2)").problem
     for e in (sp.Rational(1, 3), sp.Rational(-4, 5)):
         found = problem.form(1, at={problem.overlaps[1]: e})
         assert sp.expand(found[(1, 0)] - e * sp.exp(-(e**2) / 2) / 2) == 0
@@ -78,7 +55,7 @@ SECOND_WAY = "{0} - (h(2,z1)+h(2,z2)) - 9378974/10000000*z1*z2 - (h(4,z1)+h(4,z2
 @pytest.mark.parametrize(("constant", "trapped"), [("13/10", Trapped.NO), ("3", Trapped.YES)])
 def test_the_second_way_down_and_its_rim_condition(constant, trapped):
     """q makes G_2(0) vanish to 1e-8: e escapes to 1, where G_2(1) = 0.0994; the constant decides who wins there."""
-    problem = task(SECOND_WAY.format(constant)).problem
+    problem = attention(SECOND_WAY.format(constant)).problem
     joint = joint_exponent(problem, 4, decide)
     assert joint.trapped is Trapped.YES
     found = dynamic_exponent(problem, joint, 4, decide)
@@ -89,7 +66,7 @@ def test_the_second_way_down_and_its_rim_condition(constant, trapped):
 
 
 def test_a_mixed_term_needs_no_escape_of_e_first():
-    problem = task("z1-z2-h(4,z1)-h(4,z2)").problem
+    problem = attention("z1-z2-h(4,z1)-h(4,z2)").problem
     joint = joint_exponent(problem, 4, decide)
     found = dynamic_exponent(problem, joint, 4, decide)
     assert (found.value, found.trapped) == (2, Trapped.NO)

@@ -9,11 +9,10 @@ import pytest
 import sympy as sp
 
 import limitlaw
-from derive.document import Document
 from derive.task import dimension, load
 from solve.compiled import compile_system
 from solve.transitions import end_basins, start_noise, start_spread
-from tests.twins import draw_attention, text
+from tests.twins import PROJECTED, attention, draw_attention, stated
 from verify.check import drift_times
 from verify.experiment import experiment
 from verify.simulation import replicate
@@ -94,30 +93,9 @@ def test_curves_of_all_dimensions_cross_at_the_transition():
 # ---------------------------------------------------------------- the exponent that positions lower
 
 
-def trace_task(positions, start, rate_text, escape="1/2"):
-    return load(
-        Document.read(
-            f"""
-            limitlaw = 1
-            family = "sequence-single-index"
-            [data]
-            length = 2
-            {positions}
-            [target]
-            formula = "z1 - z2 - h(4, z1) - h(4, z2)"
-            [student]
-            kind = "attention"
-            reduction = "trace"
-            [training]
-            loss = "(f-y)**2/2"
-            learning_rate = "{rate_text}"
-            start = {start}
-            [solve]
-            escape = "{escape}"
-            """,
-            "the test",
-        )
-    )
+def lowered(positions, start, learning_rate):
+    formula = "z1 - z2 - h(4, z1) - h(4, z2)"
+    return attention(formula, positions=positions, start=start, learning_rate=learning_rate, solve='escape = "1/2"')
 
 
 def mean_steps(task, sizes, runs):
@@ -145,8 +123,8 @@ def predicted_steps(task, sizes, factor=1):
 def test_positions_lower_the_exponent_from_four_to_two():
     """Steps to |(m, e)| = 1/2, from 4/sqrt(d): d log d with positions; d^3 without, at a learning rate ~ 1/d."""
     cases = (
-        (trace_task("positions = [[1], [-1]]", '{ m = "4/sqrt(d)", e = "4/sqrt(d)" }', "1/20"), (400, 800, 1600), True),
-        (trace_task("", '{ m = "4/sqrt(d)" }', "1/(5*d)"), (90, 135, 200), False),
+        (lowered("positions = [[1], [-1]]", '{ m = "4/sqrt(d)", e = "4/sqrt(d)" }', "1/20"), (400, 800, 1600), True),
+        (lowered("", '{ m = "4/sqrt(d)" }', "1/(5*d)"), (90, 135, 200), False),
     )
     far = np.array([1e8, 1e9, 1e10])
     for task, sizes, positions in cases:
@@ -165,41 +143,22 @@ def test_positions_lower_the_exponent_from_four_to_two():
 # ---------------------------------------------------------------- twins and wrong theories
 
 TWINS = {
-    "trace": ("z1 - z2/2 + He(2,z1)/3", "trace", "(f-y)**2/2", "1/5", '{ m = "2/5", e = "1/4" }'),
+    "trace": ("z1 - z2/2 + He(2,z1)/3", '"trace"', "(f-y)**2/2", "1/5", '{ m = "2/5", e = "1/4" }'),
     "vectors": ("z1/2 + tanh(z2)", '{left = ["1", "0"], right = ["1", "-1"]}', "(f-y)**2/2", "1/4", '{ m = "3/10" }'),
-    "matrix": ("attention(z) + [[z1, 0], [0, -z2]]/4", "none", "sum((f-y)**2)/2", "1/5", '{ m = "2/5", e = "1/5" }'),
+    "matrix": ("attention(z) + [[z1, 0], [0, -z2]]/4", '"none"', "sum((f-y)**2)/2", "1/5", '{ m = "2/5", e = "1/5" }'),
 }
 
 
 def twin(name):
     formula, reduction, loss, learning_rate, start = TWINS[name]
-    shown = reduction if reduction.startswith("{") else f'"{reduction}"'
-    return load(
-        Document.read(
-            f"""
-            limitlaw = 1
-            family = "sequence-single-index"
-            [data]
-            length = 2
-            positions = [[1], [-1]]
-            [target]
-            formula = "{formula}"
-            [student]
-            kind = "attention"
-            reduction = {shown}
-            [training]
-            loss = "{loss}"
-            learning_rate = "{learning_rate}"
-            start = {start}
-            [solve]
-            times = "0:2:3"
-            [verify]
-            dimensions = [50, 100, 200]
-            seeds = 4096
-            method = "projected"
-            """,
-            f"twin {name}",
-        )
+    return attention(
+        formula,
+        reduction=reduction,
+        loss=loss,
+        learning_rate=learning_rate,
+        start=start,
+        solve='times = "0:2:3"',
+        verify=PROJECTED,
     )
 
 
@@ -255,7 +214,7 @@ def test_the_loss_is_that_of_the_task():
     """The unsquared loss in the simulation alone is caught."""
     derivation = limitlaw.derive(twin("trace"))
     solution = limitlaw.solve(derivation)
-    other = load(Document.read(text("z1", "relu(x)", 1), "unused")).loss
+    other = stated("z1", "relu(x)", 1).loss
     assert isinstance(other, sp.Lambda)
     f, y = other.variables
     unsquared = replace(derivation.task, loss=sp.Lambda((f, y), sp.sqrt((f - y) ** 2 + sp.Rational(1, 10**6))))
