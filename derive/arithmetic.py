@@ -43,7 +43,7 @@ class Limits:
 
 FORMULAS = Limits(characters=3000, digits=30, exponent=64, comparisons=2000, irrationals=40, nested=6, nodes=60_000)
 EQUATIONS = Limits(
-    characters=60_000, digits=60, exponent=256, comparisons=8000, irrationals=200, nested=8, nodes=200_000
+    characters=250_000, digits=60, exponent=256, comparisons=8000, irrationals=200, nested=8, nodes=1_000_000
 )
 
 
@@ -191,17 +191,20 @@ class Arithmetic:
         value = floats.largest_eigenvalue(n, values) if len(values) == len(entries) else None
         return self._scalar(LargestEigenvalue(n, *(e.expr for e in entries)), value, entries, nests=1)
 
-    def expectation(self, expr: sp.Expr, parts: Sequence[Scalar]) -> Scalar:
-        """An `Expectation` made of `parts`."""
+    def binding(self, expr: sp.Expr, parts: Sequence[Scalar]) -> Scalar:
+        """A node with variables of its own, made of `parts`."""
         self._before(parts, 1)
         return self._scalar(expr, None, parts, nests=1)
 
     def check(self, expr: sp.Expr) -> None:
         """The bounds that hold for the operations, on the tree that SymPy made of them."""
-        pending: list[sp.Basic] = [expr]
+        pending, seen = [expr], set[sp.Basic]()
         while pending:
             node = pending.pop()
-            if isinstance(node, sp.Expr) and node.is_number:
+            if node in seen:
+                continue
+            seen.add(node)
+            if isinstance(node, sp.Expr) and node.is_number and not isinstance(node, sp.Lambda):  # u -> u says it is
                 floats.constant_value(node)
                 continue
             self._check_exponents(node)

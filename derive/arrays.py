@@ -174,7 +174,7 @@ def _counted(arguments: Sequence[Array], n: int) -> Sequence[Array]:
     return arguments
 
 
-_ONLY_IN_EQUATIONS = ("logcosh", "delta", "asin", "acos", "atan", "sinh", "cosh", "erfc")
+_ONLY_IN_EQUATIONS = ("logcosh", "delta", "asin", "acos", "atan", "sinh", "cosh", "erfc", "sech_spectrum")
 
 FORMULA_FUNCTIONS: Mapping[str, Function] = {
     **{name: _elementary(name) for name in ELEMENTARY if name not in _ONLY_IN_EQUATIONS},

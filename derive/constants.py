@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import sympy as sp
 
 from derive.functions import LargestEigenvalue, LogCosh, Phi, SoftmaxEntry, relu, sigmoid, softplus
+from derive.spectrum import SechSpectrum
 from derive.syntax import Fault
 
 __all__ = [
@@ -55,6 +56,12 @@ def _within_a_million(function: Callable[[float], float]) -> Callable[[float], f
     return value
 
 
+def _sech_spectrum(x: float) -> float:
+    a, s = abs(x), math.sqrt(x * x + 4)
+    ratio = -a * s / math.expm1(-a * s) if a else 1.0
+    return 2 * math.sqrt(2 / math.pi) / math.pi * (2 + x * x) * math.exp(-2 * a / (s + a)) * ratio / s
+
+
 def _step(x: float) -> float:
     return 0.5 if x == 0 else float(x > 0)
 
@@ -88,6 +95,7 @@ ELEMENTARY: Mapping[str, Elementary] = {
     "sinh": Elementary(sp.sinh, math.sinh),
     "cosh": Elementary(sp.cosh, math.cosh),
     "erfc": Elementary(sp.erfc, math.erfc),
+    "sech_spectrum": Elementary(SechSpectrum, _sech_spectrum),
 }
 _VALUE_OF_CLASS: Mapping[type, Callable[[float], float]] = {
     f.build: f.value for f in ELEMENTARY.values() if isinstance(f.build, type)

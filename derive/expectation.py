@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Self
 
 import sympy as sp
@@ -75,9 +76,7 @@ class Expectation(sp.Expr):
 
     @property
     def free_symbols(self) -> set[sp.Basic]:
-        inside: set[sp.Basic] = self.integrand.free_symbols - set(self.variables)
-        outside: set[sp.Basic] = self.measure.free_symbols
-        return inside | outside
+        return set(_free_symbols(self))
 
     def has_free(self, *symbols: sp.Basic) -> bool:
         return not self.free_symbols.isdisjoint(symbols)
@@ -121,6 +120,12 @@ class Expectation(sp.Expr):
         if isinstance(law, Gaussian):
             return f"Expectation({body}, {printer._print(list(law.mean))}, {law.cov.tolist()})"
         return f"Expectation({body}, {printer._print(law)})"
+
+
+@lru_cache(maxsize=16384)
+def _free_symbols(e: Expectation) -> frozenset[sp.Basic]:
+    inside: set[sp.Basic] = e.integrand.free_symbols - set(e.variables)
+    return frozenset(inside | e.measure.free_symbols)
 
 
 def _level_of_name(s: sp.Basic) -> int:

@@ -19,7 +19,7 @@ from derive.gaussian import dual_hermite
 from derive.hermite import HermiteExpansion
 from derive.measures import Gaussian
 from derive.mechanisms.spherical_sgd import SphericalSgd
-from derive.polynomial import is_zero
+from derive.polynomial import expand, is_zero
 from derive.rules import reduced
 from derive.students import GenericActivation, GenericOddActivation
 from derive.table import Unsupported
@@ -200,7 +200,7 @@ def _form(problem: SphericalSgd, degree: int) -> dict[tuple[int, ...], sp.Expr]:
                 powers[k] += n
                 factor *= problem.mixing[0, t] ** n / sp.sqrt(sp.factorial(n))
             result[tuple(powers)] = result.get(tuple(powers), sp.S.Zero) + factor
-    return {n: sp.expand(c) for n, c in result.items() if not is_zero(c)}
+    return {n: expand(c) for n, c in result.items() if not is_zero(c)}
 
 
 def joint_exponent(problem: SphericalSgd, order: int, decide: Decide) -> Exponent:

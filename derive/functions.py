@@ -20,6 +20,7 @@ __all__ = [
     "Phi",
     "SoftmaxEntry",
     "attention",
+    "elementary",
     "expand_hermite",
     "hermite_polynomial",
     "orthonormal",
@@ -237,6 +238,11 @@ def attention(z: sp.MatrixBase) -> sp.ImmutableDenseMatrix:
 def expand_hermite(expr: sp.Expr) -> sp.Expr:
     """Write every He(n, x) out as a polynomial of x (which stays unexpanded)."""
     return _rewrite(expr, He, lambda node: hermite_polynomial(int(node.args[0]), node.args[1]))
+
+
+def elementary(expr: sp.Expr) -> sp.Expr:
+    """Write relu, sigmoid, softplus, LogCosh and Phi by SymPy's own functions."""
+    return _rewrite(expr, _RealFunction, lambda e: e.elementary())
 
 
 def without_kinks_hidden(expr: sp.Expr) -> sp.Expr:

@@ -8,10 +8,13 @@ import sympy as sp
 
 from derive.expectation import Expectation
 from derive.functions import LogCosh
-from derive.latex import Latex, brackets
+from derive.latex import Latex
+from derive.latex_laws import Given, brackets
+from derive.minimum import Minimum
 from derive.notation import ordered_terms
+from derive.sums import PositiveSum
 
-__all__ = ["broken", "width"]
+__all__ = ["broken", "given_lines", "width"]
 
 _TOKEN = re.compile(
     r"\\(?:left|right|mathrm|mathbb|mathbf|mathcal|operatorname|hat|bar|tilde|text)(?![A-Za-z])|[{}^_ ]"
@@ -42,10 +45,13 @@ def broken(printer: Latex, expr: sp.Expr, room: int, used: int = 0) -> list[str]
         return [whole]
     if expr.is_Add:
         return _sum(printer, expr, room, used)
-    if isinstance(expr, Expectation):
-        head = printer.expectation_head(expr)
-        inside = broken(printer, expr.integrand, room, used + width(head) + 1)
+    if isinstance(expr, Expectation) or (isinstance(expr, Minimum) and not expr.index):
+        head = printer.head(expr)
+        inside = broken(printer, expr.args[0], room, used + width(head) + 1)
         return _enclose(head + r"\Bigl[", inside, r"\Bigr]")
+    if isinstance(expr, PositiveSum):
+        head, terms = printer.sums(expr)
+        return _enclose(head + r"\Bigl[", _packed(terms, room, used), r" > 0\Bigr]")
     if expr.is_Pow and expr.base.is_Add and expr.exp.is_Integer and expr.exp.is_positive:
         return _enclose(r"\Bigl(", broken(printer, expr.base, room, used + 1), rf"\Bigr)^{{{expr.exp}}}")
     return _product(printer, expr, room, used) if expr.is_Mul else [whole]
@@ -65,6 +71,26 @@ def _sum(printer: Latex, expr: sp.Expr, room: int, used: int) -> list[str]:
     return lines
 
 
+def _packed(terms: list[str], room: int, used: int) -> list[str]:
+    """Terms that stay whole, as many on a line as there is room for."""
+    lines = terms[:1]
+    for term in terms[1:]:
+        if width(f"{lines[-1]} {term}") + 2 <= room - (used if len(lines) == 1 else 0):
+            lines[-1] += f" {term}"
+        else:
+            lines.append(term)
+    return lines
+
+
+def given_lines(printer: Latex, given: Given, room: int | None) -> list[str]:
+    """What is said beside a formula, broken where it is longer than `room`."""
+    if room is None or given.right is None or width(given.text) <= room:
+        return [given.text]
+    printer.scope |= given.scope
+    first, *rest = broken(printer, given.right, room, width(given.left) + 1)
+    return [f"{given.left} {first}", *rest]
+
+
 def _term(printer: Latex, term: sp.Expr, room: int, used: int) -> list[str]:
     lines = broken(printer, term, room, used)
     return _enclose(r"\Bigl(", lines, r"\Bigr)") if term.is_Add else lines
@@ -72,7 +98,11 @@ def _term(printer: Latex, term: sp.Expr, room: int, used: int) -> list[str]:
 
 def _product(printer: Latex, expr: sp.Expr, room: int, used: int) -> list[str]:
     """The widest factor that is a sum, a power of one or an expectation is broken, the others stand before it."""
-    factors = [f for f in expr.args if f.is_Add or isinstance(f, Expectation) or (f.is_Pow and f.exp.is_positive)]
+    factors = [
+        f
+        for f in expr.args
+        if f.is_Add or isinstance(f, (Expectation, Minimum, PositiveSum)) or (f.is_Pow and f.exp.is_positive)
+    ]
     if not factors:
         return [printer.doprint(expr)]
     widest = max(factors, key=lambda f: width(printer.doprint(f)))

@@ -1,37 +1,30 @@
-"""How quantities, functions and bound variables are written: one table for LaTeX, MathML and drawings."""
+"""How quantities and functions are written: one table for LaTeX, MathML and drawings."""
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import sympy as sp
 
-from derive.equations import Equation, EquationSystem
-from derive.expectation import Expectation, expectations
+from derive.binding import Binder
+from derive.expectation import Expectation
 from derive.functions import He, LargestEigenvalue, LogCosh, Phi, SoftmaxEntry, relu, sigmoid, softplus
-from derive.measures import Gaussian, Measure
+from derive.patterns import DOTS, shortened_sum
 
 __all__ = [
     "ACCENT_MARKS",
     "FUNCTION_HEADS",
     "GREEK_SIGNS",
-    "Display",
     "Name",
-    "Notation",
     "function_head",
-    "is_standard",
     "is_wide",
     "latex_name",
     "matrix_rows",
-    "notation_for",
     "ordered_terms",
     "plain",
     "split_name",
-    "system_notation",
     "unicode_parts",
 ]
 
@@ -181,93 +174,17 @@ def matrix_rows(node: LargestEigenvalue) -> list[list[sp.Expr]]:
     return [entries[i : i + int(n)] for i in range(0, len(entries), int(n))]
 
 
-_LETTERS = ("x", "y", "u", "v", "r", "s", "t", "g", "h", "a", "b", "xi", "eta", "zeta")
-
-
-@dataclass(frozen=True)
-class Notation:
-    """What depends on the formulas that stand together.
-
-    `letters`: the letter of each expectation's variables. `power_of_e`: whether exp(x) may be written e^x, which
-    it may not beside a quantity e.
-    """
-
-    letters: Mapping[Expectation, str]
-    power_of_e: bool
-
-
-def notation_for(exprs: Iterable[sp.Expr], quantities: Iterable[sp.Symbol] = ()) -> Notation:
-    """The notation for some expressions: one letter a law, none that a free symbol or one of `quantities` uses.
-
-    Standard normal variables share a letter, whatever their number, except inside one another.
-    """
-    exprs = tuple(exprs)
-    used = {split_name(s.name).base for symbols in (quantities, *(e.free_symbols for e in exprs)) for s in symbols}
-    pool = itertools.chain((c for c in _LETTERS if c not in used), ("x" * k for k in itertools.count(2)))
-    by_law: dict[Measure | None, list[str]] = {}
-    letters: dict[Expectation, str] = {}
-    for e in (e for expr in exprs for e in _innermost_first(expr)):
-        if e in letters:
-            continue
-        inside = {letters[i] for i in e.integrand.atoms(Expectation)}
-        known = by_law.setdefault(None if is_standard(e.measure) else e.measure, [])
-        free = [c for c in known if c not in inside]
-        if not free:
-            known.append(next(pool))
-            free = known[-1:]
-        letters[e] = free[0]
-    return Notation(letters, "e" not in used)
-
-
-def system_notation(system: EquationSystem, equations: Iterable[Equation]) -> Notation:
-    """The notation for some equations of a system, beside all its quantities."""
-    quantities = [*system.unknowns, *(p.symbol for p in system.parameters)]
-    return notation_for([e.rhs for e in equations], quantities)
-
-
-def _innermost_first(expr: sp.Basic) -> Iterator[Expectation]:
-    for e in sorted(expectations(expr), key=lambda e: (-len(e.integrand.atoms(Expectation)), sp.default_sort_key(e))):
-        yield from _innermost_first(e.integrand)
-        yield e
-
-
 def is_wide(factor: sp.Expr) -> bool:
     """Whether a factor stands after a fraction rather than in its numerator."""
-    return isinstance(factor, Expectation) or (factor.is_Add and len(factor.args) > 3)
-
-
-def is_standard(law: Measure) -> bool:
-    """Whether the law is N(0, I)."""
-    return isinstance(law, Gaussian) and not any(law.mean) and law.cov == sp.eye(law.dim)
+    return isinstance(factor, (Expectation, Binder)) or (factor.is_Add and len(factor.args) > 3)
 
 
 def ordered_terms(expr: sp.Expr) -> list[sp.Expr]:
-    """The terms of a sum in SymPy's order, but a positive one first where there is one: 1 - m, not -m + 1."""
-    terms: list[sp.Expr] = list(expr.as_ordered_terms())
-    first = next((i for i, t in enumerate(terms) if not t.could_extract_minus_sign()), 0)
-    return [terms[first], *terms[:first], *terms[first + 1 :]]
+    """The terms of a sum in SymPy's order, but a positive one first where there is one: 1 - m, not -m + 1.
 
-
-class Display:
-    """What the LaTeX and the MathML printer share: bound variables in scope, and the order of terms.
-
-    Mixed into SymPy's printers. Bound names differ from level to level, so leaving a scope needs no action.
+    Of long runs with an index only the first and the last stand there, around `derive.patterns.DOTS`.
     """
-
-    notation: Notation
-    scope: dict[sp.Symbol, str]
-
-    def enter(self, expectation: Expectation) -> tuple[str, ...]:
-        """Bring the variables of an expectation into scope; their names on paper."""
-        letter = self.notation.letters.get(expectation) or notation_for([expectation]).letters[expectation]
-        variables = expectation.variables
-        names = [letter] if len(variables) == 1 else [f"{letter}{i + 1}" for i in range(len(variables))]
-        self.scope |= dict(zip(variables, names, strict=True))
-        return tuple(names)
-
-    def name_of(self, symbol: sp.Symbol) -> Name:
-        """The name under which a symbol is shown here."""
-        return split_name(self.scope.get(symbol, symbol.name))
-
-    def _as_ordered_terms(self, expr: sp.Expr, order: Any = None) -> list[sp.Expr]:
-        return ordered_terms(expr)
+    terms = shortened_sum(expr.as_ordered_terms())
+    first = next((i for i, t in enumerate(terms) if not t.could_extract_minus_sign()), 0)
+    stop = first + (3 if DOTS in terms[first + 1 : first + 2] else 1)
+    return [*terms[first:stop], *terms[:first], *terms[stop:]]

@@ -14,8 +14,7 @@ import sympy as sp
 
 from derive.arithmetic import EQUATIONS, FORMULAS, Arithmetic, Scalar
 from derive.arrays import EQUATION_FUNCTIONS, FORMULA_FUNCTIONS, Array, Function, elementwise, stack
-from derive.expectation import Expectation
-from derive.measures import Gaussian
+from derive.binders import BINDERS
 from derive.syntax import Call, Fault, Listing, Name, Negative, Node, Number, Power, Product, Sum, parse
 
 __all__ = [
@@ -25,8 +24,6 @@ __all__ = [
     "parse_constant",
     "parse_expression",
 ]
-
-_BOUND_NAME = re.compile(r"x+\d+(_\d+)?")
 
 
 class FormulaError(ValueError):
@@ -44,7 +41,7 @@ def parse_expression(
 
     names: what the declared names stand for; a column is a vector. Operators and functions act elementwise.
     what: what the formula is for, said in errors.
-    equations: also accept the functions that only derived equations hold, `Expectation` among them.
+    equations: also accept what only derived equations hold, `Expectation` among them (`derive.binders`).
 
     Raises `FormulaError`.
 
@@ -131,10 +128,15 @@ class _Builder:
 
     def __init__(self, names: Mapping[str, sp.Expr | sp.MatrixBase], arithmetic: Arithmetic, equations: bool):
         self._names = names
-        self._arithmetic = arithmetic
+        self.arithmetic = arithmetic
         self._equations = equations
 
+    def inside(self, names: Mapping[str, sp.Expr]) -> _Builder:
+        """The same, with these names bound as well."""
+        return _Builder({**self._names, **names}, self.arithmetic, self._equations)
+
     def build(self, node: Node) -> Array:
+        """The meaning of a tree."""
         try:
             return self._build(node)
         except Fault as fault:
@@ -143,7 +145,7 @@ class _Builder:
             raise
 
     def _build(self, node: Node) -> Array:
-        do = self._arithmetic
+        do = self.arithmetic
         match node:
             case Number(text=text):
                 return Array((), (do.number(text),))
@@ -160,8 +162,8 @@ class _Builder:
                 return elementwise(lambda x: do.power(x[0], x[1]), pair)
             case Listing(items=items):
                 return stack([self.build(i) for i in items])
-            case Call(name="Expectation") if self._equations:
-                return self._expectation(node)
+            case Call(name=name) if self._equations and name in BINDERS:
+                return Array((), (BINDERS[name](self, node),))
             case Call(name=name, arguments=arguments):
                 function = self._function(name)
                 return function(do, [self.build(a) for a in arguments])
@@ -185,9 +187,9 @@ class _Builder:
         if value is None:
             raise Fault(self._unknown(name))
         if not isinstance(value, sp.MatrixBase):
-            return Array((), (self._arithmetic.given(value),))
+            return Array((), (self.arithmetic.given(value),))
         shape = (value.rows,) if value.cols == 1 else value.shape
-        return Array(shape, tuple(self._arithmetic.given(e) for e in value))
+        return Array(shape, tuple(self.arithmetic.given(e) for e in value))
 
     def _unknown(self, name: str) -> str:
         if name in FORMULA_FUNCTIONS:
@@ -208,27 +210,3 @@ class _Builder:
             raise Fault(f"uses {name} as a function, which it is not; a product is written with *")
         near = nearest_name(name, FORMULA_FUNCTIONS)
         raise Fault(f"calls {_shown(name)}, which is no function here" + (f"; the nearest is {near}" if near else ""))
-
-    def _expectation(self, node: Call) -> Array:
-        if len(node.arguments) != 4:
-            raise Fault("needs an integrand, [variables], [means] and [[covariances]]")
-        integrand, variables, mean, cov = node.arguments
-        names = [v.text for v in variables.items if isinstance(v, Name)] if isinstance(variables, Listing) else []
-        if not isinstance(variables, Listing) or len(names) < len(variables.items):
-            raise Fault("needs its variables as a list of names, [x1, x2]", variables.start, variables.end)
-        if len(set(names)) < len(names) or not all(map(_BOUND_NAME.fullmatch, names)):
-            raise Fault("needs different variables named x1, x2, ... or x1_1, ...", variables.start, variables.end)
-        symbols = [sp.Symbol(n, real=True, bound=True) for n in names]
-        inner = _Builder({**self._names, **dict(zip(names, symbols, strict=True))}, self._arithmetic, True)
-        law = [self.build(mean), self.build(cov)]
-        body = inner.build(integrand).scalar("integrand")
-        return Array((), (self._under_gaussian(body, symbols, law[0], law[1]),))
-
-    def _under_gaussian(self, body: Scalar, x: list[sp.Symbol], mean: Array, cov: Array) -> Scalar:
-        if mean.shape != (len(x),) or cov.shape != (len(x), len(x)):
-            raise Fault(f"has {len(x)} variables, a mean of shape {mean.shape} and a covariance of {cov.shape}")
-        try:
-            expr = Expectation(body.expr, x, Gaussian([m.expr for m in mean.entries], cov.export()))
-        except ValueError:
-            raise Fault("has no such law: a covariance is symmetric, its diagonal not negative") from None
-        return self._arithmetic.expectation(expr, (body, *mean.entries, *cov.entries))

@@ -14,9 +14,11 @@ from derive.equations import Block, Equation, EquationSystem, Quantity
 from derive.latex import Latex, left_hand_side
 from derive.latex import latex_equation as latex_equation
 from derive.latex import latex_expression as latex_expression
-from derive.lines import broken, width
+from derive.letters import notation_for, system_notation
+from derive.lines import broken, given_lines, width
 from derive.mathml import mathml as mathml
-from derive.notation import GREEK_SIGNS, latex_name, notation_for, system_notation
+from derive.notation import GREEK_SIGNS, latex_name
+from derive.proximal import Moreau, MoreauCurvature, MoreauSlope, Prox
 from derive.record import read_system as read_system
 from derive.record import record as record
 from derive.text import text as text
@@ -37,8 +39,13 @@ __all__ = [
 
 Escape: TypeAlias = Callable[[str], str]
 
-_LINE = 84
+_LINE, _SHORT, _WITH = 84, 6, 8
+"""Letters on a line, of a left-hand side that leaves as many, and of what stands before a law."""
 _STEP = r"At $x = 0$ the step $\mathbf{1}[x > 0]$ is one half."
+_PROXIMAL = (
+    r"$\mathcal{M}_{V \ell}(w) = \min_{u} \ell(u) + (u - w)^{2} / (2 V)$, reached at $u = \mathrm{prox}_{V \ell}(w)$; "
+    r"$\mathcal{M}'$ and $\mathcal{M}''$ are its derivatives in $w$."
+)
 _TEX_SIGNS = {
     **{c: rf"\{c}" for c in "&%$#_{}"},
     **{sign: f"${tex}$" for sign, tex in GREEK_SIGNS.items()},
@@ -59,8 +66,12 @@ _PREAMBLE = r"""\documentclass[11pt]{article}
 
 
 def latex(system: EquationSystem) -> str:
-    r"""All equations as one align* of amsmath, block by block; each law is stated once a block."""
-    rows = [row for block in system.blocks() for row in _rows(system, block.equations, None)]
+    r"""All equations as one align* of amsmath, block by block; each law is stated once a block.
+
+    A law of computed quantities and a loss are stated once, where they are met first.
+    """
+    stated: set[object] = set()
+    rows = [row for block in system.blocks() for row in _rows(system, block.equations, None, stated)]
     return _align(rows)
 
 
@@ -72,43 +83,59 @@ def document(system: EquationSystem, title: str) -> str:
         parts += [rf"\item ${latex_name(q.symbol.name)}$: {_described(q, _tex)}" for q in quantities]
         parts.append(r"\end{itemize}")
     parts.append(r"\section*{Equations}")
+    stated: set[object] = set()
     for block in system.blocks():
         parts.append(rf"\paragraph{{{_block_title(block)}}} {_sources(block, _tex)}")
-        parts.append(_align(_rows(system, block.equations, _LINE)))
-    if _has_step(system):
-        parts.append(_STEP)
+        parts.append(_align(_rows(system, block.equations, _LINE, stated)))
+    parts.append("\n\n".join(_notes(system)))
     return "\n".join([*parts, r"\end{document}"]) + "\n"
 
 
 def markdown(system: EquationSystem, title: str = "Equations") -> str:
     """Markdown with formulas between dollars: blocks in solving order, each equation with meaning and source."""
     parts = [f"# {_md(title)}"]
+    stated: set[object] = set()
     for block in system.blocks():
-        printer = Latex(system_notation(system, block.equations))
+        printer = Latex(system_notation(system, block.equations), stated=stated)
         parts.append(f"## {_block_title(block)}")
         for e in block.equations:
             parts.append(f"${latex_name(e.unknown.symbol.name)}$: {_described(e.unknown, _md)} ({_source(e, _md)})")
             parts.append(f"$$\n{left_hand_side(e)} = {printer.doprint(e.rhs)}\n$$")
         if printer.laws():
             # Displayed: between single dollars, Markdown takes the line ends of a matrix for escapes.
-            parts += ["with", "$$\n" + ",\n\\qquad ".join(printer.laws()) + "\n$$"]
+            parts += ["with", *("$$\n" + ",\n\\qquad ".join(laws) + "\n$$" for laws in _packed(printer.laws()))]
     if system.parameters:
         parts.append("## Parameters")
         parts.append("\n".join(f"- ${latex_name(p.symbol.name)}$: {_described(p, _md)}" for p in system.parameters))
-    if _has_step(system):
-        parts.append(_STEP)
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, *_notes(system)]) + "\n"
 
 
-def _rows(system: EquationSystem, equations: Sequence[Equation], room: int | None) -> Iterator[str]:
-    printer = Latex(system_notation(system, equations))
+def _packed(laws: Iterable[str]) -> list[list[str]]:
+    """Laws that fit on one line together."""
+    lines: list[list[str]] = []
+    for law in laws:
+        if lines and sum(map(width, lines[-1])) + width(law) <= _LINE:
+            lines[-1].append(law)
+        else:
+            lines.append([law])
+    return lines
+
+
+def _rows(
+    system: EquationSystem, equations: Sequence[Equation], room: int | None, stated: set[object]
+) -> Iterator[str]:
+    printer = Latex(system_notation(system, equations), stated=stated)
+    if room is not None:  # all lines begin behind the widest left-hand side
+        room -= max(0, max(width(left_hand_side(e)) for e in equations) - _SHORT)
     for e in equations:
         left = left_hand_side(e)
-        first, *rest = broken(printer, e.rhs, room, width(left)) if room else [printer.doprint(e.rhs)]
+        first, *rest = broken(printer, e.rhs, room, min(width(left), _SHORT)) if room else [printer.doprint(e.rhs)]
         yield f"{left} &= {first}"
         yield from (rf"&\quad {line}" for line in rest)
-    for i, law in enumerate(printer.laws()):
-        yield rf"&\quad {law}" if i else rf"&\text{{with }} {law}"
+    for i, given in enumerate(printer.given()):
+        first, *rest = given_lines(printer, given, room and room - _WITH)
+        yield rf"&\quad {first}" if i else rf"&\text{{with }} {first}"
+        yield from (rf"&\qquad {line}" for line in rest)
 
 
 def _align(rows: Iterable[str]) -> str:
@@ -160,8 +187,12 @@ def _source(equation: Equation, escape: Escape) -> str:
     return escape(", ".join(s for s in (equation.source.reference, equation.source.where) if s))
 
 
-def _has_step(system: EquationSystem) -> bool:
-    return any(e.rhs.has(sp.Heaviside) for e in system.equations)
+def _notes(system: EquationSystem) -> Iterator[str]:
+    """What signs mean that the equations do not define."""
+    if any(e.rhs.has(sp.Heaviside) for e in system.equations):
+        yield _STEP
+    if any(e.rhs.has(Prox, Moreau, MoreauSlope, MoreauCurvature) for e in system.equations):
+        yield _PROXIMAL
 
 
 def _tex(words: str) -> str:

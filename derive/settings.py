@@ -69,6 +69,7 @@ class SolveSettings:
     `learning_rate_ratio`: the tied over the untied student's learning rate, the rule by which their gain is stated.
     `critical`: the name of the parameter whose critical values are derived, None to take the one without a value.
     `noise`: whether noise covariances are evaluated along the flow, None to leave that to their cost.
+    `samples`: Sobol points for averages over many Gaussian variables.
     """
 
     times: Grid = Grid(Fraction(0), Fraction(10), 11)
@@ -76,6 +77,7 @@ class SolveSettings:
     learning_rate_ratio: sp.Expr = sp.S.One
     critical: str | None = None
     noise: bool | None = None
+    samples: int = 2**15
 
     @classmethod
     def read(cls, table: Table, length: int) -> Self:
@@ -96,6 +98,11 @@ class SolveSettings:
         noise = table.boolean("noise") if table.has("noise") else None
         return cls(times, escape, ratio, critical, noise)
 
+    @classmethod
+    def of_fixed_points(cls, table: Table) -> Self:
+        """From the table [solve] of a family without flows, where only `samples` has a meaning."""
+        return cls(samples=table.integer("samples", 2**10, 2**24, default=2**15))
+
 
 @dataclass(frozen=True, slots=True)
 class VerifySettings:
@@ -107,11 +114,12 @@ class VerifySettings:
     false_alarm: Fraction = Fraction(1, 10**6)
 
     @classmethod
-    def read(cls, table: Table) -> Self:
-        """From the table [verify]."""
+    def read(cls, table: Table, *, methods: bool = True) -> Self:
+        """From the table [verify]; methods: whether there are several kinds of simulation."""
         dimensions = table.integers("dimensions", 4, 10**9, default=(100, 200, 400))
         seeds = table.integer("seeds", 2, 100_000, default=32)
-        method = Method(table.choice("method", tuple(m.value for m in Method), default=Method.DIRECT.value))
+        words = tuple(m.value for m in Method)
+        method = Method(table.choice("method", words, default=words[0])) if methods else Method.DIRECT
         chance = table.constant("false_alarm", default=sp.Rational(1, 10**6))
         if not (chance.is_Rational and 0 < chance < 1):
             raise TaskError(f"verify.false_alarm is {chance}; a rational between 0 and 1 is needed.")

@@ -65,6 +65,26 @@ class TaskSpec(abc.ABC):
         """Unknowns that are derived and not evaluated along a flow, for their cost."""
         return frozenset()
 
+    @property
+    def eased(self) -> tuple[EquationSystem, sp.Symbol] | None:
+        """`equations` with one more parameter, >= 0: a solution at 1 is easily found and leads to that at 0."""
+        return None
+
+    @property
+    def limit(self) -> EquationSystem | None:
+        """What `equations` tend to where `vanishing` is 0 and they have no solution; None where nothing is known."""
+        return None
+
+    @property
+    def vanishing(self) -> sp.Expr | None:
+        """The formula of the parameters that must be 0 for `limit` to apply."""
+        return None
+
+    @classmethod
+    def short_forms(cls, document: Document) -> Mapping[str, str]:
+        """`SHORT_FORMS`, with what depends on the tables that the document has."""
+        return cls.SHORT_FORMS
+
     @classmethod
     @abc.abstractmethod
     def from_document(cls, document: Document) -> Self:
@@ -148,7 +168,7 @@ def load(source: str | Path | Document, changes: Mapping[str, str] | None = None
         raise TaskError(f"Unknown family {document.family!r}; there are {', '.join(known)}.")
     family = known[document.family]
     if changes:
-        document = _with_implied(document, family, changes).override(dict(changes), family.SHORT_FORMS)
+        document = _with_implied(document, family, changes).override(dict(changes), family.short_forms(document))
     return family.from_document(document)
 
 

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as Collection
 from typing import Any
 
 import sympy as sp
 from sympy.core.parameters import distribute
 from sympy.printing.str import StrPrinter
 
+from derive.binders import PROXIMAL
+from derive.binding import Binder
 from derive.expectation import Expectation
 from derive.functions import He, LargestEigenvalue, LogCosh, Phi, SoftmaxEntry, relu, sigmoid, softplus
-from derive.measures import Gaussian
+from derive.measures import Gaussian, Measure, Pushforward
+from derive.minimum import Minimum
 from derive.parse import parse_expression
+from derive.patterns import in_parts, nodes_of
+from derive.proximal import Moreau, MoreauCurvature, MoreauSlope, Prox
+from derive.spectrum import SechSpectrum
+from derive.sums import PositiveSum
 
 __all__ = ["domain_text", "read_domain", "read_text", "text"]
 
@@ -22,6 +31,7 @@ _NAMES: Mapping[type[sp.Function], str] = {
     LargestEigenvalue: "largest_eigenvalue",
     LogCosh: "logcosh",
     Phi: "Phi",
+    SechSpectrum: "sech_spectrum",
     SoftmaxEntry: "softmax_entry",
     relu: "relu",
     sigmoid: "sigmoid",
@@ -46,17 +56,22 @@ _NAMES: Mapping[type[sp.Function], str] = {
     sp.tanh: "tanh",
 }
 _PI_BESIDE_A_QUANTITY = "pi_constant"
+_PROXIMAL_NAMES: Mapping[type[sp.Expr], str] = {node: name for name, node in PROXIMAL.items()}
 
 
 class _Text(StrPrinter):
-    """SymPy's plain printer with the names of `derive.parse`; what these cannot say is an error."""
+    """SymPy's plain printer with the names of `derive.parse`; what these cannot say is an error.
+
+    free: names that bound variables must not have.
+    """
 
     printmethod = "_limitlaw_text"
 
-    def __init__(self, shift: int, pi: str) -> None:
+    def __init__(self, free: Collection[str], bound: Collection[str]) -> None:
         super().__init__()
-        self._shift = shift
-        self._pi = pi
+        self._shift = next(k for k in itertools.count() if free.isdisjoint(_shifted(b, k) for b in bound))
+        self._pi = _PI_BESIDE_A_QUANTITY if "pi" in free else "pi"
+        self._u, self._g, self._q = (_head(letter, free) for letter in "ugq")
 
     def emptyPrinter(self, expr: Any) -> str:
         raise ValueError(
@@ -85,17 +100,67 @@ class _Text(StrPrinter):
     def _print_Pi(self, expr: sp.Expr) -> str:
         return self._pi
 
+    # ---- nodes with variables of their own; see `derive.binders`
+
     def _print_Expectation(self, expr: Expectation) -> str:
-        law = expr.measure
+        variables, (integrand,) = self._renamed(expr.variables, [expr.integrand])
+        return f"Expectation({self._print(integrand)}, {self._list(variables)}, {self._law(expr.measure)})"
+
+    def _renamed(
+        self, variables: Sequence[sp.Symbol], inside: Sequence[sp.Expr]
+    ) -> tuple[Sequence[sp.Symbol], Sequence[sp.Expr]]:
+        """Renamed before printing: SymPy's order of terms is not reproducible where two symbols share a name."""
+        if not self._shift:
+            return variables, inside
+        fresh = {v: sp.Symbol(_shifted(v.name, self._shift), real=True) for v in variables}
+        with distribute(False):
+            return list(fresh.values()), [e.xreplace(fresh) for e in inside]
+
+    def _list(self, items: Iterable[sp.Expr]) -> str:
+        return f"[{self.stringify(items, ', ')}]"
+
+    def _law(self, law: Measure) -> str:
+        if isinstance(law, Pushforward):
+            return self._pushforward(law)
         if not isinstance(law, Gaussian):
             return self.emptyPrinter(law)
-        fresh = {v: sp.Symbol(_shifted(v.name, self._shift), real=True) for v in expr.variables}
-        # Renamed before printing: SymPy's order of terms is not reproducible where two symbols share a name.
-        with distribute(False):
-            integrand = expr.integrand.xreplace(fresh) if self._shift else expr.integrand
-        variables, mean = (self.stringify(a, ", ") for a in (fresh.values(), law.mean))
-        rows = ", ".join(f"[{self.stringify(row, ', ')}]" for row in law.cov.tolist())
-        return f"Expectation({self._print(integrand)}, [{variables}], [{mean}], [{rows}])"
+        return f"{self._list(law.mean)}, [{', '.join(map(self._list, law.cov.tolist()))}]"
+
+    def _pushforward(self, law: Pushforward) -> str:
+        base = self._base(law.base)
+        own, heads = [*law.inputs, *(s for s, _ in law.definitions)], {"g": self._g, "q": self._q}
+        fresh = {s: sp.Symbol(heads[s.name[0]] + s.name[1:], real=True) for s in own}
+        definitions = law.definitions
+        if self._g + self._q != "gq":
+            with distribute(False):
+                definitions = tuple((s, e.xreplace(fresh)) for s, e in definitions)
+        parts = [p.formulas for p in in_parts(definitions)]
+        words = (f"softmax({self._list(f)})" if len(f) > 1 else self._print(f[0]) for f in parts)
+        outputs = self._list(fresh[s] for s in law.outputs)
+        return f"Pushforward({self._g}, {base}, {self._q}, [{', '.join(words)}], {outputs})"
+
+    def _base(self, law: Gaussian) -> str:
+        standard = not any(law.mean) and law.cov == sp.eye(law.dim)
+        return f"normal({law.dim if standard else self._law(law)})"
+
+    def _proximal(self, expr: Prox | Moreau | MoreauSlope | MoreauCurvature) -> str:
+        (u,) = expr.loss.variables
+        loss = expr.loss.expr
+        if self._u != u.name:
+            with distribute(False):
+                loss = loss.xreplace({u: sp.Symbol(self._u, real=True)})
+        return f"{_PROXIMAL_NAMES[type(expr)]}({self._u}, {self.stringify((loss, expr.V, expr.w), ', ')})"
+
+    _print_Prox = _print_Moreau = _print_MoreauSlope = _print_MoreauCurvature = _proximal
+
+    def _print_Minimum(self, expr: Minimum) -> str:
+        variables, (body,) = self._renamed(expr.variables, [expr.expr])
+        starts = ", ".join(map(self._list, expr.starts))
+        return f"Minimum({self._print(body)}, {self._list(variables)}, [{starts}], {expr.index})"
+
+    def _print_PositiveSum(self, expr: PositiveSum) -> str:
+        variables, summands = self._renamed(expr.variables, expr.inside)
+        return f"PositiveSum({', '.join(map(self._list, (variables, summands, expr.outside)))})"
 
 
 def text(expr: sp.Expr, declared: Iterable[str] = ()) -> str:
@@ -108,10 +173,14 @@ def text(expr: sp.Expr, declared: Iterable[str] = ()) -> str:
     >>> text(sp.Heaviside(x) * sp.Abs(x) / sp.sqrt(2))
     'sqrt(2)*abs(x)*step(x)/2'
     """
-    bound = {v.name for e in expr.atoms(Expectation) for v in e.variables}
-    free = {s.name for s in expr.free_symbols}.union(declared)
-    shift = next(k for k in itertools.count() if not free & {_shifted(b, k) for b in bound})
-    return str(_Text(shift, _PI_BESIDE_A_QUANTITY if "pi" in free else "pi").doprint(expr))
+    bound = {v.name for e in nodes_of(expr, Expectation, Binder) for v in e.variables}
+    return str(_Text({s.name for s in expr.free_symbols}.union(declared), bound).doprint(expr))
+
+
+def _head(letter: str, free: Collection[str]) -> str:
+    """The letter, repeated until no free name is it or it with a number: g -> gg."""
+    heads = (letter * k for k in itertools.count(1))
+    return next(h for h in heads if not any(re.fullmatch(rf"{h}\d*", name) for name in free))
 
 
 def _shifted(name: str, shift: int) -> str:

@@ -12,6 +12,7 @@ import sympy as sp
 from flint import acb, arb, fmpq, fmpz
 
 from derive.functions import LogCosh, Phi, SoftmaxEntry
+from derive.spectrum import SechSpectrum
 from solve.straightline import Arithmetic, NotEnclosed, plain
 
 __all__ = ["BallArrays", "Balls", "constant_ball", "gaussian_factor"]
@@ -27,6 +28,16 @@ def _log_cosh(z: acb, analytic: bool) -> acb:
     # even; z + log(1 + exp(-2z)) is analytic for |Im z| < pi/2 and loses nothing for Re z >= 0
     z = -z if z.real.mid() < 0 else z
     return z + (1 + (-2 * z).exp()).log(analytic=analytic)
+
+
+def _sech_spectrum(z: acb, analytic: bool) -> acb:
+    # even; exp(z^2/2) / sinh(z s/2) = 2 exp(-2 z / (s + z)) / (1 - exp(-z s)), and the sinc is regular at 0
+    z = -z if z.real.mid() < 0 else z
+    s = (z * z + 4).sqrt(analytic=analytic)
+    t = z * s
+    ratio = (t / 2).exp() / (acb(0, 1) * t / 2).sinc() / s if abs(t) < 1 else z / (1 - (-t).exp())
+    scale = arb(8).sqrt() / arb.pi() ** (arb(3) / 2)
+    return scale * (z * z + 2) * (-2 * z / (s + z)).exp() * ratio
 
 
 def _softmax_entry(own: Any, *others: Any) -> Any:
@@ -49,6 +60,7 @@ _WITH_CUTS: Mapping[type, Callable[[acb, bool], acb]] = {
     sp.log: lambda z, analytic: z.log(analytic=analytic),
     sp.Heaviside: lambda z, analytic: z.real_heaviside(analytic=analytic),
     LogCosh: _log_cosh,
+    SechSpectrum: _sech_spectrum,
 }
 _OF_CONSTANTS: Mapping[type, _Function] = {sp.asin: acb.asin, sp.acos: acb.acos, sp.atan: acb.atan}
 
@@ -157,6 +169,7 @@ _POINTWISE: Mapping[type, Callable[[Any], Any]] = {
     sp.tanh: _elementwise(arb.tanh),
     Phi: _elementwise(_phi),
     LogCosh: _elementwise(lambda x: abs(x) + (-2 * abs(x)).exp().log1p()),
+    SechSpectrum: _elementwise(lambda x: _sech_spectrum(acb(x), False).real),
     sp.Heaviside: _elementwise(lambda x: acb(x).real_heaviside().real),
 }
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import sympy as sp
 from numpy.typing import NDArray
 
 from derive.equations import Block, Define, Equation, Flow, Quantity, Root
+from derive.expectation import expectations
+from derive.measures import Pushforward
+from solve.linearised import LinearisedBlock, linearised
 from solve.lower import Lowered, lower
 from solve.quadrature import Accuracy
 from solve.result import Array
@@ -18,16 +21,22 @@ from solve.result import Array
 __all__ = ["Evaluation", "LoweredBlock"]
 
 Values = Mapping[sp.Symbol, Array]
+_COARSE = 2**13
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """rhs of the state's equations: (k, *B) with its quadrature error, and the other unknowns with theirs."""
+    """rhs of the state's equations: (k, *B) with its error, and the other unknowns with theirs.
+
+    Errors hold one standard error of what is sampled, except those of the stages of a block without a state: there
+    `scatter` has what their values are off on each scrambling, (*B, scramblings).
+    """
 
     rhs: Array
     error: Array
     stages: dict[sp.Symbol, Array]
     stage_errors: dict[sp.Symbol, Array]
+    scatter: dict[sp.Symbol, Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,17 +93,39 @@ class LoweredBlock:
         known = {**values, **dict(zip(self.state, state, strict=True))}
         stages: dict[sp.Symbol, Array] = {}
         errors: dict[sp.Symbol, Array] = {}
+        scatter: dict[sp.Symbol, Array] = {}
         for symbols, lowered in self._levels:
-            found, uncertain = _at(lowered, known)
+            measured = lowered.measured(*(known[s] for s in lowered.arguments))
+            found, uncertain = measured.value, measured.total if self.state else measured.error
+            if measured.scatter is not None and not self.state:
+                scatter |= zip(symbols, measured.scatter, strict=True)
             for s, v, e in zip(symbols, found + shift * uncertain if shift else found, uncertain, strict=True):
                 known[s] = stages[s] = v
                 errors[s] = e
         if self._closing is None:
-            return Evaluation(np.empty((0,)), np.empty((0,)), stages, errors)
+            return Evaluation(np.empty((0,)), np.empty((0,)), stages, errors, scatter)
         rhs, error = _at(self._closing, known)
         shape = np.broadcast_shapes(rhs.shape, state.shape)
         rhs, error = (np.broadcast_to(a.reshape(len(a), *_padded(a, shape)), shape) for a in (rhs, error))
-        return Evaluation(rhs + shift * error if shift else rhs, error, stages, errors)
+        return Evaluation(rhs + shift * error if shift else rhs, error, stages, errors, scatter)
+
+    @functools.cached_property
+    def is_sampled(self) -> bool:
+        """Whether an equation holds an expectation over sampled points."""
+        return any(e.rhs.has(Pushforward) for e in self.block.equations)
+
+    @functools.cached_property
+    def linearised(self) -> Callable[[tuple[sp.Symbol, ...]], LinearisedBlock | None]:
+        """The block with derivatives in its state and the outside symbols given; None where a rule is missing."""
+        return functools.cache(lambda outside: linearised(self.block, outside, self.accuracy))
+
+    @functools.cached_property
+    def coarse(self) -> LoweredBlock | None:
+        """The same on fewer sampled points, where the state moves an average over them."""
+        averages = set().union(*(expectations(e.rhs) for e in self.block.equations))
+        apart = self.accuracy.samples > _COARSE and bool(self.state)
+        sampled = apart and any(a.has(Pushforward) and a.has_free(*self.state) for a in averages)
+        return LoweredBlock(self.block, replace(self.accuracy, samples=_COARSE)) if sampled else None
 
     def residual(self, values: Values, state: Array, shift: float = 0.0) -> Array:
         """rhs - x for an unknown that is defined, rhs for a root: (k, *B)."""

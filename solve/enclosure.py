@@ -163,7 +163,8 @@ def _line(program: Program, constants: list[arb], axis: Axis, bits: int) -> arb:
         return value
 
     small = arb(2) ** -(bits + 4)
-    integral = acb.integral(density, 0, 1, abs_tol=small, rel_tol=small, eval_limit=_LARGEST_LINE) * axis.width
+    integral = acb.integral(density, 0, 1, abs_tol=small / axis.width, rel_tol=small, eval_limit=_LARGEST_LINE)
+    integral *= axis.width
     if failed:
         raise failed[0]
     return _real(integral, sp.Symbol("integral"))

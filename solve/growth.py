@@ -10,6 +10,7 @@ import sympy as sp
 from flint import arb, ctx
 
 from derive.functions import LogCosh, Phi, SoftmaxEntry
+from derive.spectrum import SechSpectrum
 from solve.straightline import Arithmetic, NotEnclosed
 
 __all__ = ["Growth", "GrowthBounds", "box_radius"]
@@ -133,6 +134,11 @@ class GrowthBounds(Arithmetic[Growth]):
             two = self._bounded(*_widened(math.log(2), math.log(2)))
             sum_ = self.add(two, a)
             return Growth(sum_.powers, sum_.rate, two.low, _up(two.high + a.bound))
+        if function is SechSpectrum:  # x / (1 - exp(-x s)) <= x + 1/2 for x >= 0, and s >= 2
+            half, two = self._bounded(0.5, 0.5), self._bounded(2.0, 2.0)
+            size = self.multiply(self.add(half, a), self.add(two, self.multiply(a, a)))
+            scaled = self.multiply(self._bounded(*_widened(0.508, 0.508)), size)
+            return Growth(scaled.powers, scaled.rate, 0.0)
         if function is sp.log and a.low > 0:  # |log x| <= |log low| + x
             sum_ = self.add(self._bounded(0.0, abs(math.log(a.low))), a)
             high = math.inf if a.high == math.inf else math.log(a.high)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import sympy as sp
@@ -14,23 +15,27 @@ from solve.differences import jacobian, solve_linear
 from solve.domain import Box
 from solve.fixed_point import AbstractFixedPointSolver, AndersonNewton, Newton, Outcome
 from solve.ledger import Ledger
+from solve.newton import solve_root
+from solve.nodes import SCRAMBLINGS
 from solve.result import Array, Status, worst
 from solve.stationary import stationary_points
 
 __all__ = ["box_of", "fixed_point_map", "solve_block"]
 
 _UNSTABLE = 1e-6  # growth per step of the iteration, beyond the errors of differences
+_SMALL_UNIT = 1e-3
 _DEGENERATE = 1e4  # amplification of the residual's error above which the user is told
 
 
 @dataclass(frozen=True, eq=False)
 class _Point:
-    """One solution: x and its error (k,), and whether its own iteration leaves it."""
+    """One solution: x, its error (k,) and scatter (k, scramblings), and whether its own iteration leaves it."""
 
     outcome: Outcome
     error: Array
     notes: tuple[str, ...] = ()
     unstable: bool = False
+    scatter: Array | None = None
 
 
 def solve_block(
@@ -43,10 +48,13 @@ def solve_block(
     inside = box_of(block).inside()
     x0 = np.array([float(np.ravel(start.get(s, inside[i]))[0]) for i, s in enumerate(block.state)])
     x, error = np.empty((len(x0), *shape)), np.empty((len(x0), *shape))
+    scatter = np.zeros((len(x0), *shape, SCRAMBLINGS))
     status, residual, notes = Status.converged, 0.0, dict.fromkeys(ledger.notes)
     for index in np.ndindex(shape):
         point = _solve_point(block, ledger, own, x0, index)
         x[(slice(None), *index)], error[(slice(None), *index)] = point.outcome.x, point.error
+        if point.scatter is not None:
+            scatter[(slice(None), *index)] = point.scatter
         if point.outcome.status is Status.converged:
             x0 = point.outcome.x
         status = worst(status, point.outcome.status)
@@ -56,7 +64,7 @@ def solve_block(
         if point.unstable:
             ledger.unstable |= set(block.state)
     ledger.notes = list(notes)
-    ledger.record(block, x, error, status, residual)
+    ledger.record(block, x, error, status, residual, scatter if scatter.any() else None)
 
 
 def solver_for(block: LoweredBlock, solver: AbstractFixedPointSolver) -> AbstractFixedPointSolver:
@@ -87,7 +95,12 @@ def _solve_point(
 ) -> _Point:
     values = {s: _point_of(ledger.values[s], index) for s in block.reads}
     errors = {s: _point_of(ledger.errors[s], index) for s in ledger.uncertain(block.reads)}
+    spread = {s: _point_of(ledger.scatter[s], (*index, slice(None))) for s in block.reads & ledger.scatter.keys()}
     box = box_of(block)
+    if block.has_roots and isinstance(solver, Newton) and solver.jacobian is None and block.linearised(()):
+        found = _by_rules(block, values, errors, spread, solver, x0, box)
+        if found.outcome.status is Status.converged or len(x0) > 1:
+            return found
     outcome = solver.solve(lambda x: fixed_point_map(block, values, x), x0, box)
     notes: tuple[str, ...] = ()
     if outcome.status is not Status.converged and block.has_roots and len(x0) == 1:
@@ -95,15 +108,61 @@ def _solve_point(
     if outcome.status is not Status.converged:
         return _Point(outcome, np.full(len(x0), outcome.error), notes)
     error, amplification, growth = _error(block, values, errors, outcome, box)
-    if amplification > _DEGENERATE:
-        notes += (
-            f"nearly degenerate, errors of its equations are amplified {amplification:.1e} times: the solution is "
-            "about to be lost or to meet another.",
-        )
+    notes += _degeneracy(amplification)
     unstable = not block.has_roots and growth > _UNSTABLE
     if unstable:
         notes += ("at a fixed point that its own iteration leaves: there is another; see fixed_points().",)
     return _Point(outcome, error, notes, unstable)
+
+
+def _by_rules(
+    block: LoweredBlock,
+    values: Mapping[sp.Symbol, Array],
+    errors: Mapping[sp.Symbol, Array],
+    spread: Mapping[sp.Symbol, Array],
+    solver: Newton,
+    x0: Array,
+    box: Box,
+) -> _Point:
+    """Newton's method with derivatives of the equations, and the errors that go with them."""
+    evaluations = 0
+    if block.coarse is not None:
+        rough = _newton(block.coarse, values, solver, x0, box)
+        evaluations = rough.evaluations
+        x0 = rough.x if rough.status is Status.converged else x0
+    outcome = _newton(block, values, solver, x0, box)
+    outcome = replace(outcome, evaluations=outcome.evaluations + evaluations)
+    if outcome.status is not Status.converged:
+        return _Point(outcome, np.full(len(x0), np.inf))
+    moving = tuple(sorted({*errors, *spread}, key=str))
+    linear = block.linearised(moving)
+    assert linear is not None
+    with np.errstate(all="ignore"):
+        here = linear.residual(values, outcome.x)
+    size = len(x0)
+    slope, outer = here.slope[:, :size], dict(zip(moving, here.slope[:, size:].T, strict=True))
+    error = here.error + np.abs(here.value) + sum((np.abs(outer[s]) * e for s, e in errors.items()), np.zeros(size))
+    scatter = here.scatter + sum((outer[s][:, None] * d for s, d in spread.items()), np.zeros((size, SCRAMBLINGS)))
+    inverse = _inverse(slope)
+    if inverse is None:
+        return _Point(outcome, np.full(size, np.inf))
+    bound = np.maximum(np.abs(inverse) @ error, outcome.error if not error.any() else 0.0)
+    # in units of the unknowns and of each equation's largest term
+    units = np.maximum(np.abs(outcome.x), _SMALL_UNIT)
+    weights = np.max(np.abs(slope) * units, axis=1)
+    notes = _degeneracy(_amplification(inverse * weights / units[:, None]))
+    return _Point(outcome, bound, notes, scatter=-inverse @ scatter)
+
+
+def _newton(block: LoweredBlock, values: Mapping[sp.Symbol, Array], solver: Newton, x0: Array, box: Box) -> Outcome:
+    linear = block.linearised(())
+    assert linear is not None
+
+    def at(x: Array) -> tuple[Array, Array]:
+        here = linear.residual(values, x)
+        return here.value, here.slope
+
+    return solve_root(at, x0, box, rtol=solver.rtol, atol=solver.atol, max_steps=solver.max_steps)
 
 
 def _by_search(
@@ -140,19 +199,38 @@ def _error(
         error = error + np.abs(block.residual({**values, s: values[s] + e}, x) - here)
     with np.errstate(all="ignore"):
         slope = jacobian(lambda p: block.residual(values, p), x, box)
-    columns = [solve_linear(slope, unit) for unit in np.eye(len(x))]
-    inverse = np.abs(np.stack(columns, axis=1))
-    if not np.isfinite(inverse).all() or not np.allclose(slope @ np.stack(columns, axis=1), np.eye(len(x)), atol=1e-3):
+    inverse = _inverse(slope)
+    if inverse is None:
         return np.full(len(x), np.inf), np.inf, 0.0
-    propagated = inverse @ error
+    propagated = np.abs(inverse) @ error
     largest = float(np.max(propagated))
     if outcome.error > largest > 0:
         propagated = propagated * (outcome.error / largest)
     propagated = np.maximum(propagated, outcome.error if largest == 0 else 0.0)
-    return propagated, float(np.max(inverse.sum(axis=1))), float(np.max(np.linalg.eigvals(slope).real))
+    return propagated, _amplification(inverse), float(np.max(np.linalg.eigvals(slope).real))
 
 
-def _point_of(value: Array, index: tuple[int, ...]) -> NDArray[np.float64]:
+def _inverse(slope: Array) -> Array | None:
+    """None where the matrix is singular."""
+    inverse = np.stack([solve_linear(slope, unit) for unit in np.eye(len(slope))], axis=1)
+    regular = np.isfinite(inverse).all() and np.allclose(slope @ inverse, np.eye(len(slope)), atol=1e-3)
+    return inverse if regular else None
+
+
+def _amplification(inverse: Array) -> float:
+    return float(np.max(np.abs(inverse).sum(axis=1)))
+
+
+def _degeneracy(amplification: float) -> tuple[str, ...]:
+    if amplification <= _DEGENERATE:
+        return ()
+    return (
+        f"nearly degenerate, errors of its equations are amplified {amplification:.1e} times: the solution is "
+        "about to be lost or to meet another.",
+    )
+
+
+def _point_of(value: Array, index: tuple[Any, ...]) -> NDArray[np.float64]:
     """The entry of a value that broadcasts to the shape of the series."""
     value = np.asarray(value)
     own = index[len(index) - value.ndim :]

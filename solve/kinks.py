@@ -12,11 +12,13 @@ from sympy.core.relational import Relational
 
 from derive.expectation import Expectation
 from derive.functions import He, LogCosh, Phi, SoftmaxEntry, relu, sigmoid, softplus
-from derive.measures import Gaussian
+from derive.measures import Gaussian, Pushforward
+from derive.proximal import Moreau, MoreauCurvature, MoreauSlope, Prox, kinks, slope_at
 
 __all__ = ["Affine", "Smoothness", "affine", "normal", "smoothness"]
 
 _MAX_BRANCHES = 64
+_PROXIMAL = (Prox, Moreau, MoreauSlope, MoreauCurvature)
 _INCREASING_ODD = (sp.tanh, sp.sinh, sp.erf, sp.atan, sp.asinh)
 _INCREASING = (sp.exp, sigmoid, softplus, Phi)
 # a node equals its own limit to 1e-17 beyond |rate * argument| = 20
@@ -129,11 +131,17 @@ def _singular_arguments(expr: sp.Basic, variables: set[sp.Symbol]) -> Iterator[s
 
 
 def _nodes(expr: sp.Basic, variables: set[sp.Symbol]) -> Iterator[sp.Basic]:
-    """The nodes that read the variables; of an inner expectation its law, not its integrand."""
+    """The nodes that read the variables; of an inner expectation its law, not its integrand, and of a loss nothing."""
     if expr.has_free(*variables):
         yield expr
-        for part in (expr.measure,) if isinstance(expr, Expectation) else expr.args:
+        for part in _parts(expr):
             yield from _nodes(part, variables)
+
+
+def _parts(expr: sp.Basic) -> Sequence[sp.Basic]:
+    if isinstance(expr, Expectation | Pushforward):
+        return (expr.measure,) if isinstance(expr, Expectation) else ()
+    return (expr.V, expr.w) if isinstance(expr, _PROXIMAL) else tuple(expr.args)
 
 
 def _own_kink_arguments(expr: sp.Basic) -> Iterable[sp.Expr]:
@@ -143,7 +151,19 @@ def _own_kink_arguments(expr: sp.Basic) -> Iterable[sp.Expr]:
         return (a - b for a, b in itertools.combinations(expr.args, 2))
     if isinstance(expr, Relational):
         return (expr.lhs - expr.rhs,)
-    return ()
+    return _proximal_kinks(expr) if isinstance(expr, _PROXIMAL) else ()
+
+
+def _proximal_kinks(node: sp.Expr) -> list[sp.Expr]:
+    """Prox comes to rest on a kink k of the loss, and leaves it, at w = k + V loss'(k -) and k + V loss'(k +)."""
+    try:
+        return [
+            node.w - k - node.V * slope_at(node.loss, k, from_below=below)
+            for k in kinks(node.loss) or ()
+            for below in (True, False)
+        ]
+    except ValueError:  # kinks in an unknown order
+        return []
 
 
 def _own_singular_arguments(expr: sp.Basic) -> Sequence[sp.Expr]:

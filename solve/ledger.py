@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import sympy as sp
 
-from solve.blocks import LoweredBlock
+from solve.blocks import Evaluation, LoweredBlock
+from solve.measured import standard_error
 from solve.result import Array, Prediction, SolveError, Status, worst
 
 __all__ = ["Ledger"]
@@ -18,12 +19,17 @@ _NEGLIGIBLE = 4 * float(np.finfo(float).eps)  # part of a value below which its 
 
 @dataclass
 class Ledger:
-    """Values and absolute errors by symbol, parameters included; statuses of unknowns; grows as blocks are done."""
+    """Values and absolute errors by symbol, parameters included; statuses of unknowns; grows as blocks are done.
+
+    `errors` are bounds on those of quadrature and of solvers; `scatter`, of what is sampled, is what a value would be
+    off on each scrambling of the points, (*B, scramblings), which together are a statistical error.
+    """
 
     values: dict[sp.Symbol, Array]
     throw: bool
     parameters: tuple[sp.Symbol, ...]
     errors: dict[sp.Symbol, Array] = field(default_factory=dict)
+    scatter: dict[sp.Symbol, Array] = field(default_factory=dict)
     statuses: dict[sp.Symbol, Status] = field(default_factory=dict)
     unstable: set[sp.Symbol] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
@@ -38,9 +44,14 @@ class Ledger:
             if s in self.errors and np.any(self.errors[s] > _NEGLIGIBLE * np.abs(self.values[s]))
         ]
 
+    def total(self, symbol: sp.Symbol) -> Array:
+        """The error of a value, with one standard error of the scatter."""
+        error = self.errors[symbol]
+        return error + standard_error(self.scatter[symbol]) if symbol in self.scatter else error
+
     def moved(self) -> dict[sp.Symbol, Array]:
         """All values, each moved by its error."""
-        return {s: v + self.errors[s] if s in self.errors else v for s, v in self.values.items()}
+        return {s: v + self.total(s) if s in self.errors else v for s, v in self.values.items()}
 
     def state(self, block: LoweredBlock) -> Array:
         """The state of a block that is done, stacked: (k, *B)."""
@@ -48,11 +59,24 @@ class Ledger:
             return np.empty((0,))
         return np.stack(np.broadcast_arrays(*(self.values[s] for s in block.state)))
 
-    def record(self, block: LoweredBlock, x: Array, error: Array, status: Status, residual: float) -> None:
-        """Enter the state of a block: x and error (k, *B); raises when it failed and `throw` is set."""
+    def record(
+        self,
+        block: LoweredBlock,
+        x: Array,
+        error: Array,
+        status: Status,
+        residual: float,
+        scatter: Array | None = None,
+    ) -> None:
+        """Enter the state of a block: x and error (k, *B), scatter (k, *B, scramblings).
+
+        Raises when it failed and `throw` is set.
+        """
         inherited = worst(*(self.statuses[s] for s in block.reads if s in self.statuses))
         for i, s in enumerate(block.state):
             self.values[s], self.errors[s] = np.asarray(x[i]), np.asarray(error[i])
+            if scatter is not None:
+                self.scatter[s] = scatter[i]
             self.statuses[s] = worst(status, inherited)
         self.residual = max(self.residual, residual)
         if status is not Status.converged:
@@ -61,6 +85,8 @@ class Ledger:
     def derive(self, block: LoweredBlock) -> None:
         """Enter the unknowns of a block that follow from its state, with what the errors of all it reads do to them."""
         if not block.block.stages:
+            return
+        if not block.state and (block.is_sampled or block.reads & self.scatter.keys()) and self._derive_by_rules(block):
             return
         state = self.state(block)
         here = block(self.values, state)
@@ -74,14 +100,66 @@ class Ledger:
             other = block({**self.values, s: shifted}, self._shifted(block, state, s, shifted)).stages
             with np.errstate(invalid="ignore"):
                 errors = {u: e + np.abs(other[u] - here.stages[u]) for u, e in errors.items()}
+        scatter = self._derived_scatter(block, state, here)
+        self._enter(block, here.stages, errors, scatter)
+
+    def _enter(
+        self,
+        block: LoweredBlock,
+        stages: Mapping[sp.Symbol, Array],
+        errors: Mapping[sp.Symbol, Array],
+        scatter: Mapping[sp.Symbol, Array],
+    ) -> None:
         inherited = worst(*(self.statuses[s] for s in (*block.reads, *block.state) if s in self.statuses))
-        for u, v in here.stages.items():
+        for u, v in stages.items():
             self.values[u] = v
             self.errors[u] = np.where(np.isnan(errors[u]), np.inf, errors[u])
+            if u in scatter:
+                self.scatter[u] = np.nan_to_num(scatter[u])
             finite = bool(np.isfinite(v).all())
             self.statuses[u] = inherited if finite else worst(inherited, Status.nonfinite)
-        if not all(np.isfinite(v).all() for v in here.stages.values()) and inherited is Status.converged:
+        if not all(np.isfinite(v).all() for v in stages.values()) and inherited is Status.converged:
             self.fail(block, Status.nonfinite, np.inf)
+
+    def _derive_by_rules(self, block: LoweredBlock) -> bool:
+        """`derive` by rules of derivatives in what is uncertain, for a block without a state; False if one lacks."""
+        moving = tuple(sorted({*self.uncertain(block.reads), *(block.reads & self.scatter.keys())}, key=str))
+        linear = block.linearised(moving)
+        if linear is None:
+            return False
+        rows = linear.rows(self.values, np.empty((0,)))
+        self.evaluations += 1
+        errors, scatter = {}, {}
+        for u, row in rows.items():
+            slopes = dict(zip(moving, row.slope, strict=True))
+            error, spread = row.error, row.scatter
+            for s, slope in slopes.items():
+                with np.errstate(invalid="ignore"):
+                    error = error + np.abs(slope) * self.errors[s]
+                if s in self.scatter:
+                    spread = spread + slope[..., None] * self.scatter[s]
+            errors[u] = error
+            if np.any(spread):
+                scatter[u] = spread
+        self._enter(block, {u: r.value for u, r in rows.items()}, errors, scatter)
+        return True
+
+    def _derived_scatter(self, block: LoweredBlock, state: Array, here: Evaluation) -> dict[sp.Symbol, Array]:
+        """Of the stages: their own, and that of what they read times its effect on them."""
+        found = dict(here.scatter)
+        for s in sorted({*block.reads, *block.state} & self.scatter.keys(), key=str):
+            spread = self.scatter[s]
+            step = standard_error(spread)
+            if not np.any(step):
+                continue
+            shifted = self.values[s] + step
+            other = block({**self.values, s: shifted}, self._shifted(block, state, s, shifted)).stages
+            self.evaluations += 1
+            for u, value in here.stages.items():
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    change = np.asarray((other[u] - value) / step)[..., None] * spread
+                found[u] = found[u] + change if u in found else change
+        return found
 
     def fail(self, block: LoweredBlock, status: Status, residual: float) -> None:
         """Raise `SolveError` if `throw` is set."""
@@ -99,14 +177,15 @@ class Ledger:
     def prediction(self, unknowns: Sequence[sp.Symbol], axis: Array | None = None) -> Prediction:
         """What was found for these unknowns, those that were reached."""
         found = [u for u in unknowns if u in self.values]
+        errors = {u: self.total(u) for u in found}
         return Prediction(
             values={u: self.values[u] for u in found},
             axis=axis,
             status=worst(*(self.statuses[u] for u in found)),
             residual=self.residual,
-            error=max((float(np.max(self.errors[u], initial=0.0)) for u in found), default=0.0),
+            error=max((float(np.max(e, initial=0.0)) for e in errors.values()), default=0.0),
             evaluations=self.evaluations,
-            errors={u: self.errors[u] for u in found},
+            errors=errors,
             statuses={u: self.statuses[u] for u in found},
             unstable=frozenset(self.unstable),
             notes=tuple(self.notes),

@@ -17,14 +17,23 @@ import numpy as np
 import sympy as sp
 from numpy.typing import ArrayLike
 
+from derive.binding import Binder, binders
 from derive.expectation import Expectation, expectations
+from derive.measures import Pushforward
+from derive.minimum import Minimum
+from derive.sums import PositiveSum
+from derive.table import Unsupported
 from solve.curves import Curve
-from solve.elementary import compile_expressions
+from solve.functions import compile_functions, without_affine
 from solve.kinks import Affine, Smoothness, smoothness
+from solve.measured import Measured, standard_error
+from solve.minimum import MinimumGroup, minimum_group
 from solve.pairs import PairGroup, separation_in_pairs
 from solve.quadrature import Accuracy, Array, Estimate, Structure, integrate
 from solve.reduction import reduce_expectations
+from solve.sampled import SampledGroup, sampled_groups
 from solve.separation import Separation
+from solve.sums import Compiler, SumGroup, sum_group
 
 __all__ = ["Lowered", "lower"]
 
@@ -37,8 +46,8 @@ class Lowered:
     """Expressions compiled to numbers.
 
     Called with one value for each argument, broadcastable to a common shape B, it returns the values and their
-    absolute quadrature errors, both (len(expressions), *B); the error is 0 in closed forms and inf where a value
-    is not finite. Never raises for what it is given: read the error.
+    absolute errors, both (len(expressions), *B): of quadrature, 0 in closed forms; where points are sampled plus one
+    standard error; inf where a value is not finite. Never raises for what it is given: read the error.
     """
 
     expressions: tuple[sp.Expr, ...]
@@ -46,6 +55,11 @@ class Lowered:
     program: _Program = field(repr=False, compare=False)
 
     def __call__(self, *values: ArrayLike) -> tuple[Array, Array]:
+        found = self.measured(*values)
+        return found.value, found.total
+
+    def measured(self, *values: ArrayLike) -> Measured:
+        """The values with the two parts of their errors."""
         if len(values) != len(self.arguments):
             raise ValueError(
                 f"{len(values)} values for the {len(self.arguments)} arguments "
@@ -54,12 +68,12 @@ class Lowered:
         arrays = [np.asarray(v, dtype=float) for v in values]
         scalar = all(a.ndim == 0 for a in arrays)
         with np.errstate(all="ignore"):
-            found = self.program([a[()] for a in arrays])
+            found, scatter = self.program.with_scatter([a[()] for a in arrays])
         if scalar and not self.program.groups:
             value, error = np.array([float(v) for v, _ in found]), np.zeros(len(found))
             if not all(map(math.isfinite, value)):
                 error[~np.isfinite(value)] = np.inf
-            return value, error
+            return Measured(value, error, None)
         shape = () if scalar else np.broadcast_shapes(*(a.shape for a in arrays))
         value = np.empty((len(self.expressions), *shape))
         error = np.zeros_like(value)
@@ -68,7 +82,10 @@ class Lowered:
             if e is not None:
                 error[i] = e
         error[~np.isfinite(value)] = np.inf
-        return value, error
+        if scatter is None:
+            return Measured(value, error, None)
+        spread = np.stack([np.broadcast_to(s, (*shape, s.shape[-1])) for s in scatter])
+        return Measured(value, error, np.where(np.isfinite(error)[..., None], spread, 0.0))
 
 
 def lower(expressions: Sequence[sp.Expr], arguments: Sequence[sp.Symbol], accuracy: Accuracy | None = None) -> Lowered:
@@ -95,11 +112,18 @@ class _Program:
     """A compiled function of the arguments and of the expectations, which the groups evaluate."""
 
     function: Callable[..., Sequence[Any]]
-    groups: tuple[_Group | PairGroup | Curve, ...]
+    groups: tuple[_Group | PairGroup | SampledGroup | Curve | SumGroup | MinimumGroup, ...]
 
     def __call__(self, arguments: list[Any]) -> Found:
+        found, scatter = self.with_scatter(arguments)
+        if scatter is None:
+            return found
+        return [(v, standard_error(s) + (0.0 if e is None else e)) for (v, e), s in zip(found, scatter, strict=True)]
+
+    def with_scatter(self, arguments: list[Any]) -> tuple[Found, list[Array] | None]:
+        """The values with their quadrature errors, and their scatter where points are sampled."""
         if not self.groups:
-            return [(v, None) for v in self.function(*arguments)]
+            return [(v, None) for v in self.function(*arguments)], None
         estimates = [g(arguments) for g in self.groups]
         averages = [v for e in estimates for v in e.value]
         errors = [v for e in estimates for v in e.error]
@@ -110,7 +134,26 @@ class _Program:
                 moved = [*averages[:i], averages[i] + error, *averages[i + 1 :]]
                 shifted = self.function(*arguments, *moved)
                 total = [t + np.abs(a - b) for t, a, b in zip(total, shifted, values, strict=True)]
-        return [(v, np.where(np.isnan(t), np.inf, t)) for v, t in zip(values, total, strict=True)]
+        found = [(v, np.where(np.isnan(t), np.inf, t)) for v, t in zip(values, total, strict=True)]
+        return found, self._scatter(arguments, estimates, values)
+
+    def _scatter(
+        self, arguments: list[Any], estimates: Sequence[Estimate], values: Sequence[Any]
+    ) -> list[Array] | None:
+        """The change of each value with the sampled averages, by a difference of the size of a standard error."""
+        spread = [e.scatter for e in estimates if e.scatter is not None]
+        if not spread:
+            return None
+        count = spread[0].shape[-1]
+        moved: list[Any] = []
+        for e in estimates:
+            far = np.zeros((*e.value.shape, count)) if e.scatter is None else e.scatter / math.sqrt(count)
+            moved += list(e.value[..., None] + far)
+        shifted = self.function(*(np.asarray(a)[..., None] for a in arguments), *moved)
+        return [
+            (np.broadcast_to(s, (*np.shape(v), count)) - np.asarray(v)[..., None]) * math.sqrt(count)
+            for s, v in zip(shifted, values, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -198,8 +241,17 @@ def _program(
     expressions: Sequence[sp.Expr], arguments: tuple[sp.Symbol, ...], accuracy: Accuracy, series: bool = True
 ) -> _Program:
     """`series`: whether expectations that separate in pairs are evaluated by their Mehler series."""
-    written = [reduce_expectations(e) for e in expressions]
-    found = sorted(set().union(*(expectations(e) for e in written)), key=sp.default_sort_key)
+    nodes = sorted(set().union(*(binders(e) for e in expressions)), key=sp.default_sort_key)
+    held = {n: sp.Dummy("node", real=True) for n in nodes}
+    written = [reduce_expectations(without_affine(e.xreplace(held))) for e in expressions]
+    every = sorted(set().union(*(expectations(e) for e in written)), key=sp.default_sort_key)
+    found = [e for e in every if not isinstance(e.measure, Pushforward)]
+    sampled = sampled_groups(
+        [e for e in every if isinstance(e.measure, Pushforward)],
+        arguments,
+        accuracy,
+        lambda e, own: _program(e, own, accuracy, series=False),
+    )
     gathered: dict[Any, list[tuple[Expectation, Smoothness]]] = {}
     pairs: dict[Any, list[Separation]] = {}
     for e in found:
@@ -213,10 +265,26 @@ def _program(
         gathered.setdefault(same, []).append((e, kind))
     members = [e for group in gathered.values() for e, _ in group]
     members += [s.expectation for group in pairs.values() for s in group]
+    members += [e for _, group in sampled for e in group]
     symbols = {e: sp.Dummy("average", real=True) for e in members}
-    function = compile_expressions([e.xreplace(symbols) for e in written], (*arguments, *symbols.values()))
+    inputs = (*arguments, *symbols.values(), *held.values())
+    function = compile_functions([e.xreplace(symbols) for e in written], inputs)
     groups = [_quadrature_group(tuple(g), arguments, accuracy) for g in gathered.values()]
-    return _Program(function, (*groups, *(_pair_group(g, arguments, accuracy) for g in pairs.values())))
+    in_pairs = (_pair_group(g, arguments, accuracy) for g in pairs.values())
+    on_nodes = (_node_group(n, arguments, accuracy) for n in nodes)
+    return _Program(function, (*groups, *in_pairs, *(group for group, _ in sampled), *on_nodes))
+
+
+def _node_group(node: Binder, arguments: tuple[sp.Symbol, ...], accuracy: Accuracy) -> SumGroup | MinimumGroup:
+    if isinstance(node, Minimum):
+        return minimum_group(node, arguments, accuracy, _compiler)
+    if isinstance(node, PositiveSum):
+        return sum_group(node, arguments, accuracy, _compiler(accuracy))
+    raise Unsupported(f"No numeric form for {type(node).__name__}.")
+
+
+def _compiler(accuracy: Accuracy) -> Compiler:
+    return lambda expressions, arguments: _program(expressions, arguments, accuracy)
 
 
 @functools.lru_cache(maxsize=256)

@@ -11,12 +11,24 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-__all__ = ["Array", "gauss_hermite", "legendre", "normal_density", "sobol_normal", "tanh_sinh", "trapezoid"]
+__all__ = [
+    "SCRAMBLINGS",
+    "Array",
+    "gauss_hermite",
+    "legendre",
+    "normal_density",
+    "scrambled_normal",
+    "sobol_normal",
+    "tanh_sinh",
+    "trapezoid",
+]
 
 Array: TypeAlias = NDArray[np.float64]
 _LEGENDRE_ORDER = 32
 _TANH_SINH_SPAN = 6.0  # the end nodes keep 2e-14 from the ends, so that rounding never puts one on them
 _SOBOL_SEED = 20250603
+_LEAST_SOBOL_DIM = 64
+SCRAMBLINGS = 16
 
 
 def normal_density(t: Array) -> Array:
@@ -85,3 +97,18 @@ def sobol_normal(dim: int, log_points: int, replica: int, chunk: int) -> Iterato
         u = engine.random(min(chunk // 2, half - start))
         t = scipy.special.ndtri(np.clip(u, 1e-17, 1 - 1e-16)).T
         yield np.concatenate([t, -t], axis=1)
+
+
+@functools.lru_cache(maxsize=4 * SCRAMBLINGS)
+def scrambled_normal(dim: int, log_points: int, scrambling: int) -> Array:
+    """t: (dim, 2^log_points) normal points by one of `SCRAMBLINGS` scramblings of the Sobol sequence.
+
+    Up to 64 coordinates, the first ones are the same for any dim.
+    """
+    from scipy.stats import qmc  # half a second, and few integrals need it
+
+    wide = max(_LEAST_SOBOL_DIM, 2 ** (dim - 1).bit_length())
+    generator = np.random.default_rng([_SOBOL_SEED, wide, scrambling])
+    u = qmc.Sobol(wide, scramble=True, rng=generator).random_base2(log_points)[:, :dim]
+    (t,) = _read_only(np.ascontiguousarray(scipy.special.ndtri(np.clip(u, 1e-17, 1 - 1e-16)).T))
+    return t

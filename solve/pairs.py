@@ -12,7 +12,7 @@ import sympy as sp
 from numpy.typing import NDArray
 
 from derive.expectation import Expectation
-from solve.elementary import compile_expressions
+from solve.functions import compile_functions
 from solve.hermite_series import Frames, frames
 from solve.mehler import Channels, Table, tabulate
 from solve.quadrature import Accuracy, Array, Estimate
@@ -88,12 +88,12 @@ class _Tables:
     @functools.cached_property
     def left(self) -> Callable[..., Sequence[Any]]:
         """The factors of x, compiled."""
-        return compile_expressions(self._factors[0], (*self.inside, *self.law.left))
+        return compile_functions(self._factors[0], (*self.inside, *self.law.left))
 
     @functools.cached_property
     def right(self) -> Callable[..., Sequence[Any]]:
         """The factors of y, compiled."""
-        return compile_expressions(self._factors[1], (*self.inside, *self.law.right))
+        return compile_functions(self._factors[1], (*self.inside, *self.law.right))
 
     @functools.cached_property
     def _weights(self) -> Array:
@@ -176,7 +176,7 @@ class PairGroup:
     @functools.cached_property
     def _outside(self) -> Callable[..., Sequence[Any]]:
         coefficients = [c for _, c in self._tables.owned] if self._mixed else []
-        return compile_expressions(
+        return compile_functions(
             [self.members[0].law.shift, self.members[0].law.overlap, *self.inside, *coefficients], self._own
         )
 

@@ -26,19 +26,26 @@ _ROUNDING = 4e-15  # of a sum of products, relative to the sum of their absolute
 _HOPEFUL = 1e-6  # a product rule with a smaller relative error is not tried against Sobol points
 _CUT_OFF = 0.01  # of the mass near the rim: a larger reach comes before a higher order
 _LOG_POINTS = range(9, 23)
+_FEWEST_SAMPLES = 2**9
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Aim at |error| <= max(atol, rtol |value|), with at most `max_points` nodes for each law of a batch."""
+    """Aim at |error| <= max(atol, rtol |value|), with at most `max_points` nodes for each law of a batch.
+
+    samples: Sobol points, of all scramblings together, for laws of what is made of many Gaussian variables.
+    """
 
     rtol: float = 1e-10
     atol: float = 1e-13
     max_points: int = 2**22
+    samples: int = 2**15
 
     def __post_init__(self) -> None:
         if not (self.rtol >= 0 and self.atol >= 0 and self.rtol + self.atol > 0 and self.max_points > 0):
             raise ValueError(f"Accuracy needs tolerances >= 0, not both zero, and max_points > 0; got {self}.")
+        if self.samples < _FEWEST_SAMPLES:
+            raise ValueError(f"Accuracy needs at least {_FEWEST_SAMPLES} samples, got {self.samples}.")
 
 
 @dataclass(frozen=True)
@@ -60,10 +67,15 @@ class Structure:
 
 @dataclass(frozen=True)
 class Estimate:
-    """value and error: (integrands, B). The error is absolute, inf where nothing is known."""
+    """value and error: (integrands, B). The error is absolute, inf where nothing is known.
+
+    scatter: (integrands, B, scramblings), None unless sampled: the mean on each scrambling of the points less that on
+    all; an error beside `error`.
+    """
 
     value: Array
     error: Array
+    scatter: Array | None = None
 
 
 def integrate(

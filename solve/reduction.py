@@ -10,7 +10,7 @@ from typing import TypeAlias
 import sympy as sp
 
 from derive.expectation import Expectation
-from derive.measures import Gaussian
+from derive.measures import Gaussian, Pushforward
 from derive.table import Unsupported
 from solve.kinks import Affine, affine, normal
 
@@ -36,8 +36,10 @@ def reduce_expectations(expr: sp.Expr) -> sp.Expr:
 
 @functools.lru_cache(maxsize=4096)
 def _reduced(e: Expectation) -> sp.Expr:
+    if isinstance(e.measure, Pushforward):
+        return e
     if not isinstance(e.measure, Gaussian):
-        raise Unsupported(f"No quadrature for {type(e.measure).__name__}; only Gaussian laws have one.")
+        raise Unsupported(f"No quadrature for {type(e.measure).__name__}; Gaussian laws and their images have one.")
     for step in _STEPS:
         found = step(e)
         if found is not None:
@@ -191,8 +193,10 @@ def _in_forms(
         i = next(i for i, c in enumerate(direction) if c != 0)
         symbol = names.setdefault(direction, sp.Dummy(f"form{len(names)}", real=True))
         return form.coefficients[i] / direction[i] * symbol + form.constant
-    if isinstance(expr, Expectation):
+    if isinstance(expr, Expectation | sp.Lambda):
         bound |= frozenset(expr.variables)
+    if isinstance(expr, Pushforward):
+        bound |= {*expr.inputs, *(s for s, _ in expr.definitions)}
     args = list(expr.args)
     if isinstance(expr, sp.Add):
         flat = [t for t in args if affine(t, variables) is not None]

@@ -18,6 +18,7 @@ from solve.exponents import number
 from solve.flow import Escape
 from solve.lower import lower
 from solve.result import Array, Prediction, worst
+from solve.static import StaticSolver, accuracy_of
 from solve.stationary import FixedPoint, Stability
 from solve.transitions import SEMANTIC, Transitions, transitions
 
@@ -101,7 +102,7 @@ def solve_derivation(
         return Solution(derivation, values, None, laws, None, None, points, reasons, missing, remark, turns)
     own = _known(compiled.system, values)
     if not compiled.flow_unknowns:
-        found = compiled.solve(own)
+        found = StaticSolver(derivation, compiled).solve(own)
         return Solution(derivation, values, found, laws, None, None, (), reasons, (), found.notes, turns)
     settings = derivation.task.solve
     prediction = with_constants(compiled, compiled.integrate(own, settings.times.points()), own)
@@ -152,7 +153,7 @@ def _known(system: EquationSystem, values: Mapping[sp.Symbol, Any]) -> dict[sp.S
 
 def evaluated_system(derivation: Derivation[Any]) -> CompiledSystem:
     """The system without the unknowns that the task leaves out."""
-    compiled = compile_system(derivation.system)
+    compiled = compile_system(derivation.system, accuracy_of(derivation.task))
     kept = [s for s in derivation.system.unknowns if s not in derivation.task.left_out]
     return compiled if len(kept) == len(derivation.system.unknowns) else compiled.restricted(kept)
 

@@ -20,8 +20,9 @@ from derive.tasks.sequence_single_index import SequenceSingleIndex
 from derive.text import domain_text
 from solve.compiled import CompiledSystem
 from solve.exponents import number
-from solve.result import Array, Prediction
+from solve.result import Array, Prediction, Status, worst
 from solve.solution import evaluated_laws, evaluated_system, given_values, missing_parameters, with_constants
+from solve.static import StaticSolver
 from solve.transitions import critical_columns, region_column
 
 __all__ = ["sweep_record"]
@@ -113,9 +114,9 @@ def _solved(derivation: Derivation[Any], columns: dict[str, Array]) -> _Swept:
         return _Swept(None, laws, {}, (), reasons, (), words)
     own = {q.symbol: values[q.symbol] for q in compiled.system.parameters if q.symbol in values}
     if not compiled.flow_unknowns:
-        prediction = compiled.solve(own, throw=False)
+        prediction, notes = _along(StaticSolver(derivation, compiled), own, count)
         laws |= {s.name: np.broadcast_to(v, count) for s, v in prediction.values.items()}
-        return _Swept(prediction, laws, {}, (), reasons, (), words)
+        return _Swept(prediction, laws, {}, (), reasons | notes, (), words)
     times = derivation.task.solve.times.points()
     _, _, first = compiled.rate(own)
     start = {s: np.broadcast_to(x, count) for s, x in zip(compiled.flow_unknowns, first, strict=True)}
@@ -131,6 +132,38 @@ def _solved(derivation: Derivation[Any], columns: dict[str, Array]) -> _Swept:
     else:
         reasons["escape_time"] = f"escape times are found for up to {_MOST_ESCAPES} points"
     return _Swept(prediction, laws, series, times, reasons, (), words)
+
+
+def _along(solver: StaticSolver, own: Mapping[sp.Symbol, Any], count: int) -> tuple[Prediction, dict[str, str]]:
+    """The solutions at all points, each from the last, as one; why some are not there."""
+    found: list[Prediction] = []
+    start: dict[sp.Symbol, float] | None = None
+    for i in range(count):
+        here = {s: float(np.broadcast_to(v, count)[i]) for s, v in own.items()}
+        found.append(solver.solve(here, start, throw=False))
+        if found[-1].status is Status.converged:
+            start = {s: float(found[-1][s]) for s in solver.main.iterated if s in found[-1].values}
+    reasons: dict[str, str] = {}
+    values, errors = {}, {}
+    for s in solver.main.system.unknowns:
+        known = [p.status in (Status.converged, Status.diverges) and s in p.values for p in found]
+        values[s] = np.array([float(p.values[s]) if k else np.nan for p, k in zip(found, known, strict=True)])
+        errors[s] = np.array([float(p.errors[s]) if k else np.inf for p, k in zip(found, known, strict=True)])
+        failed = [p.status.value for p, k in zip(found, known, strict=True) if not k]
+        reasons |= {s.name: failed[0]} if failed else {}
+    return (
+        Prediction(
+            values=values,
+            axis=None,
+            status=worst(*(p.status for p in found)),
+            residual=max(p.residual for p in found),
+            error=max((float(np.max(e[np.isfinite(e)], initial=0.0)) for e in errors.values()), default=0.0),
+            evaluations=sum(p.evaluations for p in found),
+            errors=errors,
+            notes=tuple(dict.fromkeys(n for p in found for n in p.notes)),
+        ),
+        reasons,
+    )
 
 
 def _transitions(

@@ -156,13 +156,24 @@ def _control(
     system: EquationSystem, plan: Experiment, ensembles: Sequence[Ensemble], simulate: _Simulate, tolerance: Tolerance
 ) -> Control | None:
     for factor in _CONTROL_FACTORS:
-        wrong = drift_times(system, factor, plan.wrong)
-        comparison = compare([plan.predict(wrong, e) for e in ensembles], ensembles, tolerance)
+        mutation, columns = _mutated(system, plan, ensembles, factor)
+        comparison = compare(columns, ensembles, tolerance)
         if comparison.verdict is Verdict.disagrees:
-            return Control(f"drift{f' of {plan.wrong}' if plan.wrong else ''} times {factor}", comparison)
+            return Control(mutation, comparison)
     if plan.reference is None or len(ensembles) >= _ENOUGH_SIZES:
         return None
     return _simulated_control(plan.reference, ensembles, simulate, tolerance)
+
+
+def _mutated(
+    system: EquationSystem, plan: Experiment, ensembles: Sequence[Ensemble], factor: float
+) -> tuple[str, list[Columns]]:
+    """A wrong theory, in words and in columns."""
+    if plan.moved is not None:
+        return f"{plan.moved_name} times {factor}", [plan.moved(factor)] * len(ensembles)
+    wrong = drift_times(system, factor, plan.wrong)
+    name = f"drift{f' of {plan.wrong}' if plan.wrong else ''} times {factor}"
+    return name, [plan.predict(wrong, e) for e in ensembles]
 
 
 def _simulated_control(

@@ -27,7 +27,8 @@ class Experiment:
 
     The system is an argument, so that a wrong one can be put in its place. reference: a simulation of equal law,
     with its learning rate times a factor, for a comparison at each size. wrong: the flows whose drift a negative
-    control multiplies, all of them if None.
+    control multiplies, all of them if None. moved: of a theory without flows, the columns with the parameter
+    `moved_name` times a factor, for the negative control.
     """
 
     simulation: AbstractSimulation
@@ -36,6 +37,8 @@ class Experiment:
     label: str
     reference: Callable[[float], AbstractSimulation] | None = None
     wrong: sp.Symbol | None = None
+    moved: Callable[[float], Columns] | None = None
+    moved_name: str = ""
 
 
 def experiment(derivation: Derivation[Any], solution: Solution) -> Experiment:

@@ -131,15 +131,19 @@ def _draw_series(axes: object, checked: Check) -> None:
 
 
 def _draw_sizes(axes: object, checked: Check) -> None:
-    (quantity,) = checked.predictions[0]
     sizes = [e.size for e in checked.ensembles]
-    predicted = [float(p[quantity]) for p in checked.predictions]
-    mean = [float(np.mean(e[quantity])) for e in checked.ensembles]
-    spread = [2 * float(np.std(e[quantity], ddof=1)) / math.sqrt(len(e[quantity])) for e in checked.ensembles]
-    axes.loglog(sizes, predicted, label="theory")  # type: ignore[attr-defined]
-    axes.errorbar(sizes, mean, spread, fmt="o", capsize=2, label="simulation")  # type: ignore[attr-defined]
+    for k, quantity in enumerate(checked.predictions[0]):
+        predicted = [float(p[quantity]) for p in checked.predictions]
+        mean = [float(np.mean(e[quantity])) for e in checked.ensembles]
+        spread = [2 * float(np.std(e[quantity], ddof=1)) / math.sqrt(len(e[quantity])) for e in checked.ensembles]
+        color = f"C{k % 10}"
+        axes.plot(sizes, predicted, color=color, label=f"{quantity.name}, theory")  # type: ignore[attr-defined]
+        axes.errorbar(sizes, mean, spread, fmt="o", capsize=2, color=color)  # type: ignore[attr-defined]
+    axes.set_xscale("log")  # type: ignore[attr-defined]
+    if len(checked.predictions[0]) == 1:
+        axes.set_yscale("log")  # type: ignore[attr-defined]
     axes.set_xlabel("dimension d")  # type: ignore[attr-defined]
-    axes.set_ylabel(quantity.name)  # type: ignore[attr-defined]
+    axes.set_ylabel(checked.plan.label)  # type: ignore[attr-defined]
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -215,7 +215,7 @@ class SphericalSgd:
             c = weight * self._coupling(rows, columns, shift)
             if c != 0:
                 result[powers] = result.get(powers, sp.S.Zero) + c
-        return {n: sp.expand(c) for n, c in result.items() if not is_zero(c)}
+        return {n: expand(c) for n, c in result.items() if not is_zero(c)}
 
     def _links(self, positions: bool) -> list[tuple[int, int | None, sp.Expr, int]]:
         """(student field, teacher field or None for a shift, weight, overlap) of each term of the exponent."""

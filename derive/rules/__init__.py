@@ -20,6 +20,7 @@ from derive.polynomial import expand
 from derive.rules.exponentials import oscillation, reflection, tilting
 from derive.rules.parameters import directions_out, parameters_out
 from derive.rules.reading import terms_of
+from derive.rules.spectral import is_spectral, spectral
 from derive.rules.steps import half_line, point_mass, probit, quadrant
 from derive.rules.structure import (
     conditioning,
@@ -45,6 +46,7 @@ RULES: tuple[Rule, ...] = (
     conditioning,
     tilting,
     reflection,
+    spectral,
     probit,
     half_line,
     quadrant,
@@ -139,7 +141,7 @@ def _reduce(expr: sp.Expr, rules: tuple[Rule, ...] | None = None) -> sp.Expr:
     used = RULES if rules is None else rules
     if not isinstance(expr, Expectation):
         return expr.xreplace({e: _reduce(e, rules) for e in expectations(expr)})
-    if not isinstance(expr.measure, Gaussian):
+    if not isinstance(expr.measure, Gaussian) or is_spectral(expr):
         return expr
     for rule in used:
         result = rule(expr)

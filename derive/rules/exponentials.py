@@ -10,7 +10,7 @@ from derive.measures import Gaussian
 from derive.polynomial import affine, algebra, is_zero, quadratic
 from derive.rules.reading import law_of, only_term
 
-__all__ = ["oscillation", "reflection", "tilt", "tilting"]
+__all__ = ["cancelled", "oscillation", "reflection", "split_imaginary", "tilt", "tilting"]
 
 
 def tilting(e: Expectation) -> sp.Expr | None:
@@ -48,8 +48,8 @@ def reflection(e: Expectation) -> sp.Expr | None:
             continue
         weight, new_law = tilted
         rows, offset = sp.ImmutableDenseMatrix([f[0] for f in forms]), sp.Matrix([f[1] for f in forms])
-        mean = (rows * sp.Matrix(list(new_law.mean)) + offset).applyfunc(_cancelled)
-        cov = (rows * new_law.cov * rows.T).applyfunc(_cancelled)
+        mean = (rows * sp.Matrix(list(new_law.mean)) + offset).applyfunc(cancelled)
+        cov = (rows * new_law.cov * rows.T).applyfunc(cancelled)
         if cov[0, 1] != 0 or 0 not in mean:
             continue
         y = [sp.Dummy(f"y{i}", real=True) for i in range(2)]
@@ -80,7 +80,7 @@ def oscillation(e: Expectation) -> sp.Expr | None:
     a, mean = sp.ImmutableDenseMatrix(parts[0]), sp.ImmutableDenseMatrix(list(law.mean))
     i = sp.Dummy("i", real=True)
     moved = Gaussian(list(mean + i * law.cov * a), law.cov)
-    real, imaginary = _split_imaginary(wick(term.polynomial, x, moved), i)
+    real, imaginary = split_imaginary(wick(term.polynomial, x, moved), i)
     phase = (a.T * mean)[0] + parts[1]
     damping = sp.exp(-(a.T * law.cov * a)[0] / 2)
     if isinstance(wave, sp.cos):
@@ -122,7 +122,8 @@ def _linear_factors(
     return first, found[1]
 
 
-def _cancelled(e: sp.Expr) -> sp.Expr:
+def cancelled(e: sp.Expr) -> sp.Expr:
+    """e as a fraction in lowest terms, 0 where it is shown to vanish."""
     return sp.S.Zero if is_zero(e) else sp.cancel(e)
 
 
@@ -151,7 +152,8 @@ def _product_to_sum(waves: list[sp.Expr]) -> sp.Expr:
     return pair * sp.Mul(*rest)
 
 
-def _split_imaginary(polynomial: sp.Expr, i: sp.Symbol) -> tuple[sp.Expr, sp.Expr]:
+def split_imaginary(polynomial: sp.Expr, i: sp.Symbol) -> tuple[sp.Expr, sp.Expr]:
+    """Real and imaginary part of a polynomial in the imaginary unit i."""
     ring = algebra([polynomial], [i])
     parts = [sp.S.Zero, sp.S.Zero]
     for (n,), f in ring.collect(ring.element(polynomial), 1).items():

@@ -17,15 +17,16 @@ Parts = dict[sp.Expr, sp.Expr]
 """{p: f}: the sum of p f, p without variables and f without parameters."""
 
 
-def parameters_out(e: Expectation) -> sp.Expr | None:
+def parameters_out(e: Expectation, kept: frozenset[sp.Symbol] = frozenset()) -> sp.Expr | None:
     """E[sum_j p_j f_j(x)] = sum_j p_j E f_j(x), so that E is needed once for all values of the parameters.
 
-    None where the integrand is no polynomial in its parameters, or one of too many terms.
+    kept: parameters that may stay inside. None where the integrand is no polynomial in the others, or one of too many
+    terms.
     """
-    variables = frozenset(e.variables)
-    if e.integrand.free_symbols <= variables:
+    inside = frozenset(e.variables) | kept
+    if e.integrand.free_symbols <= inside:
         return None
-    parts = _parts(e.integrand, variables)
+    parts = _parts(e.integrand, inside)
     if parts is None:
         return None
     return sp.Add(*(p * Expectation(f, e.variables, e.measure) for p, f in parts.items()))

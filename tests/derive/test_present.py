@@ -17,10 +17,11 @@ from derive.equations import Define, EquationSystem, Flow, Quantity, Root, Sourc
 from derive.expectation import Expectation
 from derive.functions import He, LargestEigenvalue, LogCosh, Phi, SoftmaxEntry, relu, sigmoid, softplus
 from derive.latex import Latex
+from derive.letters import notation_for
 from derive.lines import broken, width
 from derive.mathml import mathml_expression
 from derive.measures import Gaussian, standard_normal
-from derive.notation import latex_name, notation_for
+from derive.notation import latex_name
 from derive.present import document, dot, latex, latex_equation, latex_expression, markdown, mathml, svg
 from tests.derive.formulas import FREE, elementary
 from tests.derive.printed import formula_value, latex_value, mathml_value

@@ -1,0 +1,261 @@
+"""Convex empirical risk minimisation on features that are Gaussian given a few latent variables, stated by the user.
+
+Robust regression, Gaussian mixtures, logistic models: latents, features, label and loss are formulas of the task file.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import sympy as sp
+
+from derive.decision import Decide
+from derive.document import Document, Table, TaskError
+from derive.equations import EquationSystem, Quantity
+from derive.erm import Erm
+from derive.exponent import Exponent
+from derive.features import Case, FeatureLaw
+from derive.mechanisms.convex_erm import ConvexErm
+from derive.parse import FormulaError, check_parameter_name
+from derive.settings import SolveSettings, VerifySettings
+from derive.table import exact
+from derive.task import TaskSpec
+
+__all__ = ["ConvexErmTask", "Latent"]
+
+RESERVED = (
+    *("b", "rho", "r", "V", "mu", "w", "G", "sigma", "y", "u", "d", "n", "t", "m"),
+    *("training_loss", "training_error", "test_loss", "test_error", "objective"),
+)
+_MOST_CASES = 4096
+_MOST_DIRECTIONS = 16
+
+
+@dataclass(frozen=True)
+class Latent:
+    """A latent variable: `values` with `probabilities`, or N(mean, variance) where these are None."""
+
+    symbol: sp.Symbol
+    values: tuple[sp.Expr, ...] | None = None
+    probabilities: tuple[sp.Expr, ...] | None = None
+    mean: sp.Expr = sp.S.Zero
+    variance: sp.Expr = sp.S.One
+
+
+@dataclass(frozen=True)
+class ConvexErmTask(TaskSpec):
+    """Feature = sum_j exact_j e_j + sum_k mean_k e'_k + scale N(0, I_d), n = alpha d samples.
+
+    mean, exact, scale: formulas in the latents. components: x1, x2, .., the feature along the directions of `mean`,
+    noise included, which the label may read.
+    """
+
+    latents: tuple[Latent, ...]
+    mean: tuple[sp.Expr, ...]
+    exact: tuple[sp.Expr, ...]
+    scale: sp.Expr
+    components: tuple[sp.Symbol, ...]
+    label: sp.Expr
+    erm: Erm
+    alpha: sp.Expr
+    parameters: tuple[Quantity, ...]
+    values: Mapping[sp.Symbol, sp.Expr] = field(default_factory=dict)
+    solve: SolveSettings = field(default_factory=SolveSettings)
+    verify: VerifySettings = field(default_factory=VerifySettings)
+
+    SHORT_FORMS: ClassVar[Mapping[str, str]] = {"loss": "erm.loss", "ridge": "erm.ridge", "bias": "erm.bias"}
+
+    # ---- what is derived ----------------------------------------------------------------------------------
+    @cached_property
+    def law(self) -> FeatureLaw:
+        """The features given each value of the discrete latents; a direction that the label reads has its own noise."""
+        read = [k for k, x in enumerate(self.components) if self.label.has_free(x)]
+        cases = tuple(self._case(values, read) for values in itertools.product(*map(_outcomes, self.latents)))
+        unread = [k for k in range(len(self.mean)) if k not in read]
+        names = ["mu"] if len(self.mean) == 1 else [f"mu{k + 1}" for k in range(len(self.mean))]
+        mu = [Quantity(sp.Symbol(n, real=True), f"weight along direction {k + 1}") for k, n in enumerate(names)]
+        names = ["w"] if len(self.exact) == 1 else [f"w{j + 1}" for j in range(len(self.exact))]
+        w = [Quantity(sp.Symbol(n, real=True), "weight along a direction without noise") for n in names]
+        return FeatureLaw(cases, (*w, *(mu[k] for k in read)), tuple(mu[k] for k in unread))
+
+    @cached_property
+    def problem(self) -> ConvexErm:
+        """The task as a problem of risk minimisation."""
+        return ConvexErm.of(self.law, self.erm.loss, self.erm.ridge, self.erm.bias, self.alpha)
+
+    def equations(self) -> EquationSystem:
+        """Stationarity of the potential."""
+        return self._known(self.problem.equations())
+
+    @property
+    def eased(self) -> tuple[EquationSystem, sp.Symbol] | None:
+        eps = sp.Symbol("eps_ridge", nonnegative=True)
+        return self._known(self.problem.eased(eps).equations(), Quantity(eps, "added to the ridge")), eps
+
+    @property
+    def limit(self) -> EquationSystem | None:
+        problem = self.problem.interpolating()
+        return None if problem is None else self._known(problem.equations())
+
+    @property
+    def vanishing(self) -> sp.Expr | None:
+        return self.erm.ridge
+
+    def exponents(self, order: int, decide: Decide) -> Mapping[str, Exponent]:
+        """None: an information exponent is of online training."""
+        return {}
+
+    def laws(self, exponents: Mapping[str, Exponent]) -> EquationSystem | None:
+        """None."""
+        return None
+
+    def thresholds(self) -> EquationSystem | None:
+        """None."""
+        return None
+
+    def _known(self, system: EquationSystem, *more: Quantity) -> EquationSystem:
+        return EquationSystem(system.equations, (*self.parameters, *more), system.start)
+
+    def _case(self, values: tuple[tuple[sp.Expr, sp.Expr], ...], read: list[int]) -> Case:
+        here: dict[sp.Symbol, sp.Expr] = {}
+        normals: list[sp.Symbol] = []
+        probability = sp.S.One
+        for latent, (value, chance) in zip(self.latents, values, strict=True):
+            if latent.values is None:
+                normal = sp.Symbol(f"z_{latent.symbol.name}", real=True)
+                normals.append(normal)
+                here[latent.symbol] = latent.mean + sp.sqrt(latent.variance) * normal
+            else:
+                here[latent.symbol], probability = value, probability * chance
+        mean, exact_ = ([f.xreplace(here) for f in formulas] for formulas in (self.mean, self.exact))
+        scale = self.scale.xreplace(here)
+        noisy = {k: sp.Symbol(f"z_{self.components[k].name}", real=True) for k in read}
+        along = {self.components[k]: mean[k] + scale * z for k, z in noisy.items()}
+        return Case(
+            probability,
+            (*normals, *noisy.values()),
+            (*exact_, *along.values()),
+            tuple(m for k, m in enumerate(mean) if k not in read),
+            scale,
+            self.label.xreplace(here).xreplace(along),
+        )
+
+    # ---- reading ------------------------------------------------------------------------------------------
+    @classmethod
+    def from_document(cls, document: Document) -> Self:
+        """The task that a document states; raises `TaskError` naming the key for what is not allowed."""
+        parameters = document.parameters(RESERVED)
+        names: dict[str, Any] = {q.symbol.name: q.symbol for q in parameters}
+        latents = _latents(document.table("latent", required=False), names)
+        inside = names | {v.symbol.name: v.symbol for v in latents}
+        features = document.table("features", required=True)
+        mean, exact_ = (_formulas(features, key, inside) for key in ("mean", "exact"))
+        if not mean and not exact_:
+            raise TaskError("features: no direction is stated; give mean = [...], or exact = [...] without noise.")
+        scale = _formula(features, "scale", inside, "1")
+        components = tuple(sp.Symbol(f"x{k + 1}", real=True) for k in range(len(mean)))
+        label = _formula(document.table("label", required=True), "formula", inside | {x.name: x for x in components})
+        training = document.table("erm", required=True)
+        task = cls(
+            latents=latents,
+            mean=mean,
+            exact=exact_,
+            scale=scale,
+            components=components,
+            label=label,
+            erm=Erm.read(training, names, document.values, binary=False),
+            alpha=_alpha(training, names),
+            parameters=parameters,
+            values=document.values,
+            solve=SolveSettings.of_fixed_points(document.table("solve", required=False)),
+            verify=VerifySettings.read(document.table("verify", required=False), methods=False),
+        )
+        document.finish()
+        return task
+
+
+def _outcomes(latent: Latent) -> list[tuple[sp.Expr, sp.Expr]]:
+    """(value, probability), one pair of no meaning for a normal variable."""
+    if latent.values is None or latent.probabilities is None:
+        return [(sp.S.Zero, sp.S.One)]
+    return list(zip(latent.values, latent.probabilities, strict=True))
+
+
+def _alpha(training: Table, names: Mapping[str, Any]) -> sp.Expr:
+    if "alpha" not in names and not training.has("alpha"):
+        raise TaskError(
+            "parameters.alpha is missing: the number of samples over the dimension. Declare "
+            'alpha = { domain = "(0,inf)" }.'
+        )
+    alpha = training.formula("alpha", names, default="alpha")
+    if isinstance(alpha, sp.MatrixBase) or alpha.is_positive is False:
+        raise TaskError(f"erm.alpha is {alpha}; it must be one positive number or formula.")
+    return alpha
+
+
+def _formula(table: Table, key: str, names: Mapping[str, Any], *default: str) -> sp.Expr:
+    expr = table.formula(key, names, *default)
+    if isinstance(expr, sp.MatrixBase):
+        raise TaskError(f"{table.name}.{key} is a matrix; it must be one number or formula.")
+    return expr
+
+
+def _formulas(table: Table, key: str, names: Mapping[str, Any]) -> tuple[sp.Expr, ...]:
+    column = table.matrix(key, names, default=None)
+    if column is None:
+        return ()
+    if column.cols != 1 or column.rows > _MOST_DIRECTIONS:
+        raise TaskError(f"{table.name}.{key}: a list of at most {_MOST_DIRECTIONS} formulas, one for each direction.")
+    return tuple(column)
+
+
+def _latents(table: Table, names: Mapping[str, Any]) -> tuple[Latent, ...]:
+    found = tuple(_latent(table, key, names) for key in table.keys())  # noqa: SIM118
+    cases = 1
+    for latent in found:
+        cases *= len(latent.values or (0,))
+    if cases > _MOST_CASES:
+        raise TaskError(
+            f"latent: the discrete variables have {cases} values together; at most {_MOST_CASES} are allowed."
+        )
+    return found
+
+
+def _latent(table: Table, key: str, names: Mapping[str, Any]) -> Latent:
+    entry = table.mapping(key)
+    place = f"latent.{key}"
+    try:
+        check_parameter_name(key, (*RESERVED, *names))
+    except FormulaError as error:
+        raise TaskError(f"{place}: {error}") from None
+    symbol = sp.Symbol(key, real=True)
+    if set(entry) == {"normal"}:
+        mean, variance = _numbers(entry["normal"], place, 2)
+        if not variance.is_nonnegative:
+            raise TaskError(f"{place}: the variance is {variance}; it must not be negative.")
+        return Latent(symbol, mean=mean, variance=variance)
+    if set(entry) == {"values", "probabilities"}:
+        values = _numbers(entry["values"], place, None)
+        probabilities = _numbers(entry["probabilities"], place, len(values))
+        total = sp.Add(*probabilities)
+        if any(not p.is_nonnegative for p in probabilities) or sp.expand(total - 1) != 0:
+            raise TaskError(f"{place}: the probabilities {list(probabilities)} must not be negative and must sum to 1.")
+        return Latent(symbol, values, probabilities)
+    raise TaskError(
+        f"{place}: state {{ values = [..], probabilities = [..] }} or {{ normal = [mean, variance] }}, got "
+        f"{', '.join(entry) or 'nothing'}."
+    )
+
+
+def _numbers(value: Any, place: str, length: int | None) -> tuple[sp.Expr, ...]:
+    if not isinstance(value, list) or not value or (length is not None and len(value) != length):
+        expected = "a list of numbers" if length is None else f"a list of {length} numbers"
+        raise TaskError(f"{place}: {expected} is needed, got {value!r:.60}.")
+    return tuple(exact(v, place) for v in value)
+
+
+FAMILY = ConvexErmTask
