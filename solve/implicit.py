@@ -141,8 +141,10 @@ def _by_rules(
         here = linear.residual(values, outcome.x)
     size = len(x0)
     slope, outer = here.slope[:, :size], dict(zip(moving, here.slope[:, size:].T, strict=True))
-    error = here.error + np.abs(here.value) + sum((np.abs(outer[s]) * e for s, e in errors.items()), np.zeros(size))
-    scatter = here.scatter + sum((outer[s][:, None] * d for s, d in spread.items()), np.zeros((size, SCRAMBLINGS)))
+    with np.errstate(invalid="ignore"):  # an unbounded error of what is read is one of the result
+        error = here.error + np.abs(here.value) + sum((np.abs(outer[s]) * e for s, e in errors.items()), np.zeros(size))
+        scatter = here.scatter + sum((outer[s][:, None] * d for s, d in spread.items()), np.zeros((size, SCRAMBLINGS)))
+    error = np.where(np.isnan(error), np.inf, error)
     inverse = _inverse(slope)
     if inverse is None:
         return _Point(outcome, np.full(size, np.inf))

@@ -21,6 +21,7 @@ from derive.binding import Binder, binders
 from derive.expectation import Expectation, expectations
 from derive.measures import Pushforward
 from derive.minimum import Minimum
+from derive.rules.spectral import is_spectral
 from derive.sums import PositiveSum
 from derive.table import Unsupported
 from solve.curves import Curve
@@ -298,7 +299,8 @@ def _quadrature_group(
     group = _group(list(members), arguments, accuracy)
     kind = group.kind
     smooth = kind.degree is None and not (kind.kinks or kind.steps or kind.curved or kind.singular)
-    if len(group.reads) != 1 or group.dim < _TABULATED_DIM or not smooth:
+    few = group.dim < _TABULATED_DIM and not any(is_spectral(e) for e, _ in members)
+    if len(group.reads) != 1 or few or not smooth:
         return group
     return Curve(group, group.reads[0], group.count, group.accuracy)
 

@@ -137,6 +137,8 @@ def _expanded(e: Expectation) -> sp.Expr | None:
     if len(e.variables) < 3 or _terms(e.integrand) > _MAX_TERMS or e.integrand.count_ops() > _MAX_OPERATIONS:
         return None
     expanded = sp.expand_mul(sp.expand_multinomial(e.integrand, deep=False), deep=False)
+    if expanded == e.integrand:
+        return None
     terms = sp.Add.make_args(expanded)
     needed = max(
         len(_directions(sp.Mul(*group), e.variables)) for term in terms for group in _independent_groups(term, e)

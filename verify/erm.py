@@ -52,6 +52,8 @@ class Problem:
                 f"Problem: features (n, d) and labels (n,) are needed, got shapes {tuple(self.features.shape)} and "
                 f"{tuple(self.labels.shape)}."
             )
+        if {self.features.dtype, self.labels.dtype} != {torch.float64}:
+            raise ValueError(f"Problem: float64 is needed, got {self.features.dtype} and {self.labels.dtype}.")
         if not self.ridge >= 0:
             raise ValueError(f"Problem: the ridge must not be negative, got {self.ridge}.")
         if self.ridge == 0 and not self.loss.smooth(self.labels):
@@ -243,7 +245,6 @@ def _solver(features: Tensor, weight: Tensor, ridge: float) -> Callable[[Tensor]
 
 def _cholesky(gram: Tensor, ridge: float) -> Tensor:
     gram.diagonal().add_(ridge)
-    factor: Tensor
     factor: Tensor
     factor, info = torch.linalg.cholesky_ex(gram)
     if int(info):

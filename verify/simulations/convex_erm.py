@@ -135,10 +135,8 @@ def _draw(latent: Latent, n: int, g: torch.Generator) -> Tensor:
 def _weights(task: ConvexErmTask) -> list[sp.Symbol]:
     """The symbols of the weights along the exact directions, then those along the directions of `mean`, in order."""
     law = task.law
-    names: dict[str, sp.Symbol] = {str(q.symbol.name): q.symbol for q in (*law.exact_weights, *law.mean_weights)}
-    single = {"mu": "mu1", "w": "w1"}
-    ordered = sorted(names, key=lambda n: (n[0] != "w", int(single.get(n, n).lstrip("muw"))))
-    return [names[n] for n in ordered]
+    symbols = [q.symbol for q in (*law.exact_weights, *law.mean_weights)]
+    return sorted(symbols, key=lambda s: (s.name[0] != "w", int(s.name.lstrip("muw") or 1)))
 
 
 def _number(expr: sp.Expr, values: dict[sp.Symbol, float]) -> float:
@@ -148,5 +146,4 @@ def _number(expr: sp.Expr, values: dict[sp.Symbol, float]) -> float:
 def experiment(derivation: Derivation[ConvexErmTask], solution: Solution) -> Experiment:
     """Order parameters, losses and errors of the trained student."""
     simulation = ErmSimulation(derivation.task)
-    moved = sorted(s.name for s in derivation.task.alpha.free_symbols)[0]
-    return static_experiment(derivation, solution, simulation, moved, simulation.names)
+    return static_experiment(derivation, solution, simulation, simulation.names, (derivation.task.alpha,))

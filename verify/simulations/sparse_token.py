@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import sympy as sp
 import torch
+from numpy.typing import NDArray
 from scipy.optimize import linprog
 from torch import Tensor
 
@@ -17,7 +19,7 @@ from derive.document import TaskError
 from derive.task import Derivation
 from derive.tasks.sparse_token import Architecture, Goal, SparseToken
 from solve.solution import Solution
-from verify.erm import Minimum, Problem, minimise
+from verify.erm import Minimum, Problem, SimulationError, minimise
 from verify.erm_observations import Fresh, Replica, observed, one_by_one, static_experiment
 from verify.experiment import Experiment
 from verify.loss import LoweredLoss
@@ -25,8 +27,12 @@ from verify.simulation import AbstractSimulation, Observation, Values, checked_v
 
 __all__ = ["Separability", "SparseTokenSimulation", "experiment"]
 
+Array: TypeAlias = NDArray[np.float64]
+
 _FRESH = 50_000
 _CHUNK = 2**24  # numbers of a block of tokens
+_MOST_SEPARABLE = 40  # samples over the dimension
+_MARGIN = 1e-7  # that of a separable sample beyond HiGHS's tolerance, weights being at most 1
 _ORDER = ("w_q", "mu", "r", "b", "training_loss", "test_loss", "training_error", "test_error")
 _ALIGNMENT = ("overlap_q", "norm_q", "s_q")
 
@@ -43,7 +49,7 @@ class _Data:
 
     def labels(self, n: int, g: torch.Generator) -> Tensor:
         """+1 with probability pi, else -1: (n,)."""
-        return 2.0 * (torch.rand(n, generator=g, dtype=torch.float64) < self.pi) - 1
+        return 2 * (torch.rand(n, generator=g, dtype=torch.float64) < self.pi).double() - 1
 
     def signal(self, labels: Tensor, g: torch.Generator) -> Tensor:
         """theta v: (n, L), zero for negatives."""
@@ -184,27 +190,34 @@ class Separability(AbstractSimulation):
         return float(size * self.task.dimension_ratio) ** 3
 
     def _largest(self, values: dict[sp.Symbol, float], d: int, g: torch.Generator) -> float:
-        data = data_of(self.task, values)
-        low, high = d * self.task.dimension_ratio // 2, 40 * d * self.task.dimension_ratio
-        features, labels = features_of(self.task, values, data, d, high, None, g)
-        signed = (labels[:, None] * torch.cat([features, torch.ones((high, 1), dtype=torch.float64)], dim=1)).numpy()
-        if _separable(signed):
-            raise TaskError(f"The capacity exceeds {high / d:g}, the largest that is simulated.")
-        low = low if _separable(signed[:low]) else 0
+        size = d * self.task.dimension_ratio
+        low, rows = 0, self._signed(values, d, 2 * size, g)
+        while _separable(rows):
+            low = len(rows)
+            if low > _MOST_SEPARABLE * size:
+                raise TaskError(f"The capacity exceeds {low / d:g}, the largest that is simulated.")
+            rows = np.concatenate([rows, self._signed(values, d, low // 2, g)])
+        high = len(rows)
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if _separable(signed[:middle]) else (low, middle)
+            low, high = (middle, high) if _separable(rows[:middle]) else (low, middle)
         return (low + 0.5) / d
 
+    def _signed(self, values: dict[sp.Symbol, float], d: int, n: int, g: torch.Generator) -> Array:
+        """y (f, 1) of n samples: (n, dimension + 1)."""
+        features, labels = features_of(self.task, values, data_of(self.task, values), d, n, None, g)
+        return (labels[:, None] * torch.cat([features, torch.ones_like(labels)[:, None]], dim=1)).numpy()
 
-def _separable(signed: np.ndarray) -> bool:
-    """Whether some w has signed @ w >= 1."""
-    if not len(signed):
-        return True
-    found = linprog(
-        np.zeros(signed.shape[1]), A_ub=-signed, b_ub=-np.ones(len(signed)), bounds=(None, None), method="highs"
-    )
-    return bool(found.status == 0)
+
+def _separable(signed: Array) -> bool:
+    """Whether some w has signed @ w > 0: the largest margin t of signed @ w >= t over the cube |w_j| <= 1 is not 0."""
+    n, k = signed.shape
+    cost = np.append(np.zeros(k), -1.0)
+    rows = np.hstack([-signed, np.ones((n, 1))])
+    found = linprog(cost, A_ub=rows, b_ub=np.zeros(n), bounds=[*[(-1, 1)] * k, (0, None)], method="highs")
+    if found.status != 0:
+        raise SimulationError(f"Linear programming could not decide separability: {found.message}")
+    return bool(-found.fun > _MARGIN)
 
 
 # ---- samples ----------------------------------------------------------------------------------------------
@@ -310,12 +323,8 @@ def experiment(derivation: Derivation[SparseToken], solution: Solution) -> Exper
     if task.goal is Goal.CAPACITY:
         if task.has_steps:
             raise TaskError("A capacity is simulated at a given query: state [query].")
-        return static_experiment(derivation, solution, Separability(task), "theta", ("capacity",))
+        return static_experiment(derivation, solution, Separability(task), ("capacity",), (), (task.data.theta,))
     simulation = SparseTokenSimulation(task)
-    formula = task.alpha1 if task.goal is Goal.ERM else task.steps.alpha0 if task.steps else sp.S.One
-    moved = sorted(s.name for s in formula.free_symbols)
-    if not moved:
-        raise TaskError(
-            "verify moves the number of samples to test its power: declare it as a parameter (alpha0, alpha1)."
-        )
-    return static_experiment(derivation, solution, simulation, moved[0], simulation.names)
+    ratios = [task.alpha1] if task.goal is Goal.ERM else []
+    ratios += [task.steps.alpha0] if task.steps is not None else []
+    return static_experiment(derivation, solution, simulation, simulation.names, ratios)
