@@ -34,7 +34,7 @@ def test_the_readme_has_commands() -> None:
     assert len(commands()) >= 8
 
 
-SLOW_TASKS = ("positional-semantic", "sparse-token-attention")  # half a minute to two
+SLOW_TASKS = ("positional-semantic", "sparse-token-attention", "solve robust")  # half a minute to two
 LONG = [c for c in commands() if any(t in c for t in SLOW_TASKS) and " verify " not in c]
 
 
