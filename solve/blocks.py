@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import sympy as sp
@@ -120,12 +120,12 @@ class LoweredBlock:
         return functools.cache(lambda outside: linearised(self.block, outside, self.accuracy))
 
     @functools.cached_property
-    def coarse(self) -> LoweredBlock | None:
-        """The same on fewer sampled points, where the state moves an average over them."""
+    def coarse(self) -> Callable[[LinearisedBlock], LinearisedBlock | None]:
+        """`linearised` on fewer points, where that is cheaper: where the state moves what is averaged over them."""
         averages = set().union(*(expectations(e.rhs) for e in self.block.equations))
-        apart = self.accuracy.samples > _COARSE and bool(self.state)
-        sampled = apart and any(a.has(Pushforward) and a.has_free(*self.state) for a in averages)
-        return LoweredBlock(self.block, replace(self.accuracy, samples=_COARSE)) if sampled else None
+        moved = any(a.has(Pushforward) and a.has_free(*self.state) for a in averages)
+        cheaper = moved and self.accuracy.samples > _COARSE
+        return functools.cache(lambda linear: linear.with_samples(_COARSE) if cheaper else None)
 
     def residual(self, values: Values, state: Array, shift: float = 0.0) -> Array:
         """rhs - x for an unknown that is defined, rhs for a root: (k, *B)."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import sympy as sp
 
+from derive.measures import Measure
 from derive.proximal import Moreau, MoreauCurvature, MoreauSlope, Prox, Region, regions
 from solve.elementary import compile_expressions
 from solve.proximal import POINT, STEP, Solver, parameters_of, proximal_solver
@@ -38,6 +39,8 @@ def compile_functions(expressions: Sequence[sp.Expr], arguments: Sequence[sp.Sym
 def _outermost(expr: sp.Basic) -> set[sp.Expr]:
     if isinstance(expr, _PROXIMAL):
         return {expr}
+    if isinstance(expr, Measure):  # holds none
+        return set()
     return set().union(*(_outermost(a) for a in expr.args)) if expr.args else set()
 
 
@@ -78,10 +81,10 @@ class _Staged:
 
 def without_affine(expr: sp.Expr) -> sp.Expr:
     """An equal expression without the nodes whose prox is one affine function, as that of a square is."""
-    nodes = expr.atoms(*_PROXIMAL)
+    nodes = _outermost(expr)
     found = {n.args[0]: regions(n.args[0], STEP, POINT) for n in nodes}
     if any(r is not None and len(r) == 1 for r in found.values()):
-        return expr.replace(lambda e: isinstance(e, _PROXIMAL), lambda e: _affine(e, found[e.args[0]]))
+        return expr.replace(lambda e: isinstance(e, _PROXIMAL), lambda e: _affine(e, found.get(e.args[0])))
     return expr
 
 

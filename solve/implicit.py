@@ -15,13 +15,15 @@ from solve.differences import jacobian, solve_linear
 from solve.domain import Box
 from solve.fixed_point import AbstractFixedPointSolver, AndersonNewton, Newton, Outcome
 from solve.ledger import Ledger
-from solve.newton import solve_root
+from solve.linearised import LinearisedBlock
+from solve.newton import Coordinates, solve_root
 from solve.nodes import SCRAMBLINGS
 from solve.result import Array, Status, worst
 from solve.stationary import stationary_points
 
 __all__ = ["box_of", "fixed_point_map", "solve_block"]
 
+_NEARER = (0.1, 0.01)  # parts of the way from the end of a half-line to a start that failed: other starts
 _UNSTABLE = 1e-6  # growth per step of the iteration, beyond the errors of differences
 _SMALL_UNIT = 1e-3
 _DEGENERATE = 1e4  # amplification of the residual's error above which the user is told
@@ -97,10 +99,14 @@ def _solve_point(
     errors = {s: _point_of(ledger.errors[s], index) for s in ledger.uncertain(block.reads)}
     spread = {s: _point_of(ledger.scatter[s], (*index, slice(None))) for s in block.reads & ledger.scatter.keys()}
     box = box_of(block)
-    if block.has_roots and isinstance(solver, Newton) and solver.jacobian is None and block.linearised(()):
-        found = _by_rules(block, values, errors, spread, solver, x0, box)
-        if found.outcome.status is Status.converged or len(x0) > 1:
-            return found
+    by_rules = block.has_roots and isinstance(solver, Newton) and solver.jacobian is None
+    linear = block.linearised(tuple(sorted({*errors, *spread}, key=str))) if by_rules else None
+    if linear is not None and isinstance(solver, Newton):
+        outcome = _newton(block.coarse(linear), linear, values, solver, x0, box)
+        if outcome.status is Status.converged:
+            return _followed(linear, values, errors, spread, outcome)
+        if len(x0) > 1:
+            return _Point(outcome, np.full(len(x0), np.inf))
     outcome = solver.solve(lambda x: fixed_point_map(block, values, x), x0, box)
     notes: tuple[str, ...] = ()
     if outcome.status is not Status.converged and block.has_roots and len(x0) == 1:
@@ -115,32 +121,53 @@ def _solve_point(
     return _Point(outcome, error, notes, unstable)
 
 
-def _by_rules(
-    block: LoweredBlock,
+def _newton(
+    coarse: LinearisedBlock | None,
+    fine: LinearisedBlock,
     values: Mapping[sp.Symbol, Array],
-    errors: Mapping[sp.Symbol, Array],
-    spread: Mapping[sp.Symbol, Array],
     solver: Newton,
     x0: Array,
     box: Box,
+) -> Outcome:
+    """Newton's method with derivatives by rule; from nearer to the ends of half-lines where it fails from the start.
+
+    coarse: the same equations, cheaper, solved first.
+    """
+    rough = coarse or fine
+    outcome = _from(rough, values, solver, x0, box)
+    evaluations = outcome.evaluations
+    for part in _NEARER if outcome.status is not Status.converged else ():
+        other = _from(rough, values, solver, Coordinates(box).nearer(x0, part), box)
+        evaluations += other.evaluations
+        if other.status is Status.converged:
+            outcome = other
+            break
+    if rough is not fine and outcome.status is Status.converged:
+        outcome = _from(fine, values, solver, outcome.x, box)
+        evaluations += outcome.evaluations
+    return replace(outcome, evaluations=evaluations)
+
+
+def _from(linear: LinearisedBlock, values: Mapping[sp.Symbol, Array], solver: Newton, x0: Array, box: Box) -> Outcome:
+    def at(x: Array) -> tuple[Array, Array]:
+        here = linear.residual(values, x)
+        return here.value, here.slope[:, : len(x)]
+
+    return solve_root(at, x0, box, rtol=solver.rtol, atol=solver.atol, max_steps=solver.max_steps)
+
+
+def _followed(
+    linear: LinearisedBlock,
+    values: Mapping[sp.Symbol, Array],
+    errors: Mapping[sp.Symbol, Array],
+    spread: Mapping[sp.Symbol, Array],
+    outcome: Outcome,
 ) -> _Point:
-    """Newton's method with derivatives of the equations, and the errors that go with them."""
-    evaluations = 0
-    if block.coarse is not None:
-        rough = _newton(block.coarse, values, solver, x0, box)
-        evaluations = rough.evaluations
-        x0 = rough.x if rough.status is Status.converged else x0
-    outcome = _newton(block, values, solver, x0, box)
-    outcome = replace(outcome, evaluations=outcome.evaluations + evaluations)
-    if outcome.status is not Status.converged:
-        return _Point(outcome, np.full(len(x0), np.inf))
-    moving = tuple(sorted({*errors, *spread}, key=str))
-    linear = block.linearised(moving)
-    assert linear is not None
+    """The solution with what the errors and the scatter of its equations, and of what they read, do to it."""
+    size = len(outcome.x)
     with np.errstate(all="ignore"):
         here = linear.residual(values, outcome.x)
-    size = len(x0)
-    slope, outer = here.slope[:, :size], dict(zip(moving, here.slope[:, size:].T, strict=True))
+    slope, outer = here.slope[:, :size], dict(zip(linear.moving[size:], here.slope[:, size:].T, strict=True))
     with np.errstate(invalid="ignore"):  # an unbounded error of what is read is one of the result
         error = here.error + np.abs(here.value) + sum((np.abs(outer[s]) * e for s, e in errors.items()), np.zeros(size))
         scatter = here.scatter + sum((outer[s][:, None] * d for s, d in spread.items()), np.zeros((size, SCRAMBLINGS)))
@@ -154,17 +181,6 @@ def _by_rules(
     weights = np.max(np.abs(slope) * units, axis=1)
     notes = _degeneracy(_amplification(inverse * weights / units[:, None]))
     return _Point(outcome, bound, notes, scatter=-inverse @ scatter)
-
-
-def _newton(block: LoweredBlock, values: Mapping[sp.Symbol, Array], solver: Newton, x0: Array, box: Box) -> Outcome:
-    linear = block.linearised(())
-    assert linear is not None
-
-    def at(x: Array) -> tuple[Array, Array]:
-        here = linear.residual(values, x)
-        return here.value, here.slope
-
-    return solve_root(at, x0, box, rtol=solver.rtol, atol=solver.atol, max_steps=solver.max_steps)
 
 
 def _by_search(

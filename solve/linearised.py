@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import sympy as sp
@@ -52,6 +52,11 @@ class LinearisedBlock:
     moving: tuple[sp.Symbol, ...]
     parts: tuple[_Part, ...]
     defines: tuple[bool, ...]
+
+    def with_samples(self, samples: int) -> LinearisedBlock:
+        """The same with that many sampled points."""
+        parts = tuple(replace(p, lowered=p.lowered.with_samples(samples)) for p in self.parts)
+        return replace(self, parts=parts)
 
     def rows(self, values: Values, state: Array) -> dict[sp.Symbol, Row]:
         """The stages, and the right-hand sides of the state under the last part's names, at the state (k, *B)."""

@@ -59,6 +59,10 @@ class Lowered:
         found = self.measured(*values)
         return found.value, found.total
 
+    def with_samples(self, samples: int) -> Lowered:
+        """The same with that many points where points are sampled."""
+        return replace(self, program=self.program.with_samples(samples))
+
     def measured(self, *values: ArrayLike) -> Measured:
         """The values with the two parts of their errors."""
         if len(values) != len(self.arguments):
@@ -101,8 +105,13 @@ def lower(expressions: Sequence[sp.Expr], arguments: Sequence[sp.Symbol], accura
     repeated = sorted({str(s) for s in arguments if list(arguments).count(s) > 1})
     if repeated:
         raise ValueError(f"The arguments {', '.join(repeated)} are given more than once.")
-    program = _program(tuple(expressions), tuple(arguments), accuracy or Accuracy())
-    return Lowered(tuple(expressions), tuple(arguments), program)
+    return _lowered(tuple(expressions), tuple(arguments), accuracy or Accuracy())
+
+
+@functools.lru_cache(maxsize=256)
+def _lowered(expressions: tuple[sp.Expr, ...], arguments: tuple[sp.Symbol, ...], accuracy: Accuracy) -> Lowered:
+    """Kept, so that systems compiled anew are ready at once."""
+    return Lowered(expressions, arguments, _program(expressions, arguments, accuracy))
 
 
 Found = Sequence[tuple[Any, "Array | None"]]
@@ -137,6 +146,11 @@ class _Program:
                 total = [t + np.abs(a - b) for t, a, b in zip(total, shifted, values, strict=True)]
         found = [(v, np.where(np.isnan(t), np.inf, t)) for v, t in zip(values, total, strict=True)]
         return found, self._scatter(arguments, estimates, values)
+
+    def with_samples(self, samples: int) -> _Program:
+        """The same with that many points where points are sampled."""
+        groups = tuple(g.with_samples(samples) if isinstance(g, SampledGroup) else g for g in self.groups)
+        return replace(self, groups=groups)
 
     def _scatter(
         self, arguments: list[Any], estimates: Sequence[Estimate], values: Sequence[Any]

@@ -17,8 +17,11 @@ __all__ = ["Coordinates", "solve_root"]
 
 _EPS = float(np.finfo(float).eps)
 _HALVINGS = 12
-_LONGEST = 3.0  # change of a logarithm in one step
+_LONGEST = 2.0  # change of a logarithm in one step
 _FAR = 36.0  # of a logarithm: 4e15
+_RUNAWAY = 10.0  # a step, in units of the unknowns, that is far from any solution; growing again and again
+_RISES = 6
+_LOST = 1e3  # the same of a step of which no part lowers the residual
 _SOLVED = 1e-6  # part of a residual that a linear solution may leave; a singular derivative leaves more
 _STALLED = 1e-5  # the step, of which the rest is rounding, when it no longer falls
 _SMALL = 1e-2  # the least part of the largest unknown against which a change of another is measured
@@ -50,6 +53,12 @@ class Coordinates:
         far = self.logarithmic
         return np.where(far, x - np.where(far, self.box.low, 0.0), 1.0)
 
+    def nearer(self, x: Array, part: float) -> Array:
+        """x with only that part of its way from the end of its half-line, where it lives on one."""
+        far = self.logarithmic
+        low = np.where(far, self.box.low, 0.0)
+        return np.where(far, low + part * (x - low), x)
+
     def shorten(self, y: Array, step: Array) -> Array:
         """The part of a step for which no logarithm changes by much, inside the domains of the others."""
         far = self.logarithmic
@@ -68,7 +77,8 @@ def solve_root(linear: Linear, x0: Array, box: Box, *, rtol: float, atol: float,
 
     A step is halved until it lowers the Newton step of the old derivative, which no scaling of the equations changes
     [Deuflhard, Newton Methods for Nonlinear Problems, section 3.1]. Converged: the next step is below atol + rtol |x|,
-    or is at rounding and no longer falls; `error` is its size. `diverges`: a logarithm runs to infinity.
+    or is at rounding and no longer falls; `error` is its size. `diverges`: a logarithm runs to infinity, or steps that
+    are large already grow one after the other, or such a one leads nowhere.
     """
     coordinates = Coordinates(box)
     run = _Run(coordinates, linear, rtol, atol)
@@ -87,6 +97,8 @@ class _Run:
     def __init__(self, coordinates: Coordinates, linear: Linear, rtol: float, atol: float) -> None:
         self.coordinates, self.linear, self.rtol, self.atol = coordinates, linear, rtol, atol
         self.evaluations = 0
+        self.size = np.inf
+        self.rises = 0
         self.error = np.inf
 
     def start(self, y: Array) -> Status | None:
@@ -98,7 +110,7 @@ class _Run:
 
     def advance(self) -> Status | None:
         """One damped step; the status where it ends the run."""
-        size = self._size(self.step)
+        size = self.size
         way = self.coordinates.shorten(self.y, self.step)
         if not way.any() and self.step.any():
             return Status.diverges
@@ -113,7 +125,7 @@ class _Run:
             if finite and size <= _STALLED:  # at rounding: no step lowers the residual
                 return Status.converged
             way, part = way / 2, part / 2
-        return Status.max_steps
+        return Status.diverges if size > _LOST else Status.max_steps
 
     def _judged(self) -> Status | None:
         self.step = self._solved(self.residual)
@@ -125,7 +137,10 @@ class _Run:
         if np.all(way <= self.atol + self.rtol * np.abs(x)):
             left = np.linalg.norm(self.slope @ self.step + self.residual)
             return Status.converged if left <= _SOLVED * np.linalg.norm(self.residual) else Status.max_steps
-        return Status.diverges if np.any(np.abs(self.y[self.coordinates.logarithmic]) > _FAR) else None
+        before, self.size = self.size, self._size(self.step)
+        self.rises = self.rises + 1 if self.size > max(before, _RUNAWAY) else 0
+        far = np.any(np.abs(self.y[self.coordinates.logarithmic]) > _FAR)
+        return Status.diverges if far or self.rises >= _RISES else None
 
     def outcome(self, status: Status) -> Outcome:
         x = self.coordinates.back(self.y)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -112,6 +112,11 @@ def _sample(law: Pushforward, log_points: int) -> Sample:
     return Sample(law, log_points)
 
 
+def _log_points(samples: int) -> int:
+    """The binary logarithm of the points of each scrambling, of `samples` in all."""
+    return max(1, math.floor(math.log2(samples / SCRAMBLINGS)))
+
+
 # ---- expectations under it --------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class SampledGroup:
@@ -126,6 +131,10 @@ class SampledGroup:
     law_reads: tuple[int, ...]
     integrands: Function
     count: int
+
+    def with_samples(self, samples: int) -> SampledGroup:
+        """The same with that many points."""
+        return replace(self, sample=_sample(self.sample.law, _log_points(samples)))
 
     def __call__(self, arguments: list[Any]) -> Estimate:
         """value, error and scatter (count, *shape) of the shape to which the arguments it reads broadcast."""
@@ -199,14 +208,14 @@ def _group(
 ) -> SampledGroup:
     inputs = [sp.Dummy(f"g{k + 1}", real=True) for k in range(base.dim)]
     merged: dict[sp.Expr, sp.Symbol] = {}
-    integrands = [_inlined(_merged(e, inputs, merged)) for e in members]
+    names = {law: _merged(law, inputs, merged) for law in dict.fromkeys(e.measure for e in members)}
+    integrands = [_inlined(_renamed(e, names[e.measure])) for e in members]
     read = set().union(*(f.free_symbols for f in integrands))
     outputs = [s for s in (*inputs, *merged.values()) if s in read]
     law = Pushforward(base, inputs, [(s, d) for d, s in merged.items()], outputs)
     free = set().union(*(e.free_symbols for e in members))
     own = tuple(s for s in arguments if s in free)
-    points = accuracy.samples // SCRAMBLINGS
-    sample = _sample(law, max(1, math.floor(math.log2(max(points, 2)))))
+    sample = _sample(law, _log_points(accuracy.samples))
     return SampledGroup(
         sample,
         tuple(arguments.index(s) for s in own),
@@ -216,13 +225,18 @@ def _group(
     )
 
 
-def _merged(e: Expectation, inputs: Sequence[sp.Symbol], merged: dict[sp.Expr, sp.Symbol]) -> sp.Expr:
-    """The integrand in the symbols of `inputs` and of `merged`, to which the definitions of its law are added."""
-    law = e.measure
+def _merged(
+    law: Pushforward, inputs: Sequence[sp.Symbol], merged: dict[sp.Expr, sp.Symbol]
+) -> dict[sp.Symbol, sp.Symbol]:
+    """The names of the law's symbols among `inputs` and `merged`, to which its definitions are added."""
     names: dict[sp.Symbol, sp.Symbol] = dict(zip(law.inputs, inputs, strict=False))
     for s, formula in law.definitions:
         names[s] = merged.setdefault(formula.xreplace(names), sp.Dummy(f"q{len(merged) + 1}", real=True))
-    return e.integrand.xreplace({v: names[o] for v, o in zip(e.variables, law.outputs, strict=True)})
+    return names
+
+
+def _renamed(e: Expectation, names: Mapping[sp.Symbol, sp.Symbol]) -> sp.Expr:
+    return e.integrand.xreplace({v: names[o] for v, o in zip(e.variables, e.measure.outputs, strict=True)})
 
 
 def _inlined(integrand: sp.Expr) -> sp.Expr:

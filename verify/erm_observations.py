@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ __all__ = ["Fresh", "Replica", "observed", "one_by_one", "static_experiment"]
 
 Replica = Mapping[str, float]
 _VANISHING = 1e-9
+_FEW = 20  # events whose number is about normal
 _AT_REST = 1e-7  # an output on a kink at 0 is so up to the minimiser's gap, and no error
 
 
@@ -79,6 +82,61 @@ def observed(
     return values
 
 
+@dataclass(frozen=True, eq=False)
+class _Theory:
+    """The columns `names` of a derivation at `values`; ratios: see `static_experiment`."""
+
+    derivation: Derivation[Any]
+    values: Values
+    names: Sequence[str]
+    ratios: Sequence[sp.Expr]
+
+    @cached_property
+    def right(self) -> Prediction:
+        """The solution itself."""
+        return self._solver.solve(self.values)
+
+    @cached_property
+    def _solver(self) -> StaticSolver:
+        task = self.derivation.task
+        return StaticSolver(self.derivation, compile_system(self.derivation.system, accuracy_of(task)))
+
+    @cached_property
+    def _compared(self) -> tuple[str, ...]:
+        """All names but a share of the training samples of which all replicas are not likely to hold a few."""
+        verify = self.derivation.task.verify
+        samples = min((float(f.xreplace(_floats(self.values))) for f in self.ratios), default=1.0)
+        least = _FEW / (samples * min(verify.dimensions) * verify.seeds)
+        shares = {s.name: float(v) for s, v in self.right.values.items() if s.name == "training_error"}
+        rare = {n for n, share in shares.items() if _VANISHING < share < least}
+        return tuple(n for n in self.names if n not in rare)
+
+    def predict(self, system: EquationSystem, ensemble: Ensemble) -> Columns:
+        """Of this system at the ensemble's own numbers of samples; a wrong one is solved next to the right one."""
+        ratios = [s for s in self.ratios if s in self.values]
+        at = {**self.values, **{s: round(self.values[s] * ensemble.size) / ensemble.size for s in ratios}}
+        if system.equations == self.derivation.system.equations:
+            return self._columns(self._solution(at))
+        compiled = compile_system(system, accuracy_of(self.derivation.task))
+        return self._columns(compiled.solve(at, start={s: float(self.right[s]) for s in compiled.iterated}))
+
+    def moved(self, symbol: sp.Symbol, factor: float) -> Columns:
+        """With that parameter times a factor."""
+        return self._columns(self._solution({**self.values, symbol: factor * self.values[symbol]}))
+
+    def _solution(self, at: Values) -> Prediction:
+        return self.right if at == self.values else self._solver.solve(at)
+
+    def _columns(self, found: Prediction) -> Columns:
+        by_name = {s.name: np.asarray(v) for s, v in found.values.items()}
+        # what is 0 by a symmetry is so exactly: rounding is no scale against which a bias could be judged
+        return {
+            sp.Symbol(n, real=True): np.where(np.abs(by_name[n]) > _VANISHING, by_name[n], 0.0)
+            for n in self._compared
+            if n in by_name
+        }
+
+
 def static_experiment(
     derivation: Derivation[Any],
     solution: Solution,
@@ -93,43 +151,22 @@ def static_experiment(
     negative control moves a parameter of `moved_first`, else of the ratios, else any.
     Raises `TaskError` where no parameter can be moved.
     """
-    task, system = derivation.task, derivation.system
-    values = {q.symbol: solution.parameters[q.symbol] for q in task.parameters if q.symbol != dimension}
-    moved = _moved(system, values, (*moved_first, *ratios))
+    parameters = derivation.task.parameters
+    values = {q.symbol: solution.parameters[q.symbol] for q in parameters if q.symbol != dimension}
+    moved = _moved(derivation.system, values, (*moved_first, *ratios))
+    theory = _Theory(derivation, values, names, ratios)
+    return Experiment(
+        simulation,
+        theory.predict,
+        "",
+        "value",
+        moved=functools.partial(theory.moved, moved),
+        moved_name=moved.name,
+    )
 
-    @functools.cache
-    def truth() -> Prediction:
-        return StaticSolver(derivation, compile_system(system, accuracy_of(task))).solve(values)
 
-    def solved(equations: EquationSystem, at: Values) -> Columns:
-        compiled = compile_system(equations, accuracy_of(task))
-        if equations.equations == system.equations:
-            found = truth() if at == values else StaticSolver(derivation, compiled).solve(at)
-        else:  # a wrong theory, sought next to the right one
-            found = compiled.solve(at, start={s: float(truth()[s]) for s in compiled.iterated})
-        by_name = {s.name: np.asarray(v) for s, v in found.values.items()}
-        # what is 0 by a symmetry is so exactly: rounding is no scale against which a bias could be judged
-        return {
-            sp.Symbol(n, real=True): np.where(np.abs(by_name[n]) > _VANISHING, by_name[n], 0.0)
-            for n in names
-            if n in by_name
-        }
-
-    known: dict[tuple[float, ...], Columns] = {}
-
-    def predict(equations: EquationSystem, ensemble: Ensemble) -> Columns:
-        here = {**values, **{s: round(values[s] * ensemble.size) / ensemble.size for s in ratios if s in values}}
-        if equations is not system:
-            return solved(equations, here)
-        key = tuple(here.values())
-        if key not in known:
-            known[key] = solved(equations, here)
-        return known[key]
-
-    def at_factor(factor: float) -> Columns:
-        return solved(system, {**values, moved: factor * values[moved]})
-
-    return Experiment(simulation, predict, "", "value", moved=at_factor, moved_name=moved.name)
+def _floats(values: Values) -> dict[sp.Symbol, sp.Float]:
+    return {s: sp.Float(v) for s, v in values.items()}
 
 
 def _moved(system: EquationSystem, values: Values, formulas: Sequence[sp.Expr]) -> sp.Symbol:

@@ -44,13 +44,15 @@ def erm(loss: Callable[[Any], sp.Expr], average: Callable[[sp.Expr], sp.Expr], n
 
     potential = mean(lambda f, w: Moreau(f, V, w)) - (rho**2 - mu**2) / (2 * alpha * V) + 10 * lam / 2 * rho**2
     unknowns = {mu: sp.S.Reals, b: sp.S.Reals, rho: POSITIVE, V: POSITIVE}
-    equations = [root(s_, potential.diff(s_), d) for s_, d in unknowns.items()]
+    # scaled so that no equation vanishes where V or rho does, or where they grow
+    scales = {mu: alpha * V, b: alpha * V, rho: alpha * V / rho, V: 2 * alpha * V**2}
+    equations = [root(s_, sp.expand(scales[s_] * potential.diff(s_)), d) for s_, d in unknowns.items()]
     equations += [
         define(test_error, half * Phi(-(mu * signal + b) / rho) + half * Phi(b / rho)),
         define(training_loss, mean(lambda f, w: Moreau(f, V, w) - V * MoreauSlope(f, V, w) ** 2 / 2)),
     ]
     parameters = (quantity(alpha, POSITIVE), quantity(lam, sp.Interval(0, sp.oo)))
-    start = {mu: sp.S.Zero, b: sp.S.Zero, rho: sp.S.One, V: sp.S.One}
+    start = {mu: sp.S.Zero, b: sp.S.Zero, rho: sp.Rational(1, 10), V: sp.Rational(1, 100)}
     return compile_system(EquationSystem(tuple(equations), parameters, start), Accuracy(samples=samples))
 
 

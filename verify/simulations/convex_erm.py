@@ -42,8 +42,8 @@ class ErmSimulation(AbstractSimulation):
         return torch.device("cpu")
 
     def work(self, size: int) -> float:
-        """Of linear algebra."""
-        return float(size) ** 3
+        """Of linear algebra on small problems."""
+        return float(size) ** 2
 
     @cached_property
     def names(self) -> tuple[str, ...]:

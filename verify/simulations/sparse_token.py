@@ -82,8 +82,8 @@ class SparseTokenSimulation(AbstractSimulation):
         return torch.device("cpu")
 
     def work(self, size: int) -> float:
-        """Of linear algebra."""
-        return float(size * self.task.dimension_ratio) ** 3
+        """Of linear algebra on small problems."""
+        return float(size * self.task.dimension_ratio) ** 2
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -187,7 +187,7 @@ class Separability(AbstractSimulation):
 
     def work(self, size: int) -> float:
         """Of linear programs."""
-        return float(size * self.task.dimension_ratio) ** 3
+        return float(size * self.task.dimension_ratio) ** 2
 
     def _largest(self, values: dict[sp.Symbol, float], d: int, g: torch.Generator) -> float:
         size = d * self.task.dimension_ratio
