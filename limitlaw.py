@@ -39,11 +39,9 @@ def load(source: str | Path, changes: Changes | None = None) -> TaskSpec:
 def derive(task: TaskSpec, *, order: int = 8) -> Derivation[Any]:
     """Exponents (with enclosures where algebra does not decide), equations and laws of a task."""
     from derive.task import derive as derive_task
-    from derive.tasks.sequence_single_index import SequenceSingleIndex, check_drift
     from solve.certify import decide
 
-    if isinstance(task, SequenceSingleIndex):
-        check_drift(task)
+    task.check()
     return derive_task(task, order=order, decide=decide)
 
 
@@ -226,11 +224,9 @@ def examples_command(name: str | None) -> None:
 def check_command(source: str, changes: tuple[str, ...]) -> None:
     """Read a task file and say whether it is in order."""
     from derive.task import families
-    from derive.tasks.sequence_single_index import SequenceSingleIndex, check_drift
 
     task = load(source, _changes(changes))
-    if isinstance(task, SequenceSingleIndex):
-        check_drift(task)
+    task.check()
     family = next(name for name, kind in families().items() if kind is type(task))
     _emit(f"{source}: a task of the family {family}, in order.")
 

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import sympy as sp
 
-from derive.expectation import Expectation, bound_symbol
+from derive.expectation import Expectation
+from derive.scope import Scope, fresh_names
 
 __all__ = ["Binder", "binders", "canonical"]
 
-_NAME = re.compile(r"x(?:(\d+)_)?\d+")
 
-
-class Binder(sp.Expr):
+class Binder(Scope):
     """A real number that depends on expressions of bound variables. Abstract: subclasses say which args those are.
 
     `variables`: the bound symbols. `inside`: the expressions that read them; `outside`: those that do not.
     """
 
     is_commutative = True
-
-    @property
-    def variables(self) -> sp.Tuple:
-        raise NotImplementedError
 
     @property
     def inside(self) -> tuple[sp.Expr, ...]:
@@ -63,19 +57,10 @@ def canonical(variables: Sequence[sp.Symbol], inside: Sequence[sp.Expr]) -> tupl
 
     Expressions that are equal up to these names become equal.
     """
-    nested = set().union(*(e.atoms(Binder, Expectation) for e in inside))
-    level = 1 + max((_level(v) for e in nested for v in e.variables), default=-1)
-    taken = {_level(s) for s in set().union(*(e.free_symbols for e in inside)) - set(variables)}
-    while level in taken:
-        level += 1
-    names = [bound_symbol(level, i) for i in range(len(variables))]
+    free = set().union(*(e.free_symbols for e in inside)) - set(variables)
+    names = fresh_names(inside, free, len(variables))
     renamed = dict(zip(variables, names, strict=True))
     return sp.Tuple(*names), tuple(e.xreplace(renamed) for e in inside)
-
-
-def _level(s: sp.Symbol) -> int:
-    name = _NAME.fullmatch(s.name) if s.assumptions0.get("bound") else None
-    return -1 if name is None else int(name[1] or 0)
 
 
 def binders(expr: sp.Basic) -> set[Binder]:

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import sympy as sp
 
+from derive.parse import parse_expression
 from derive.proximal import non_convex_point
 from derive.table import Table, TaskError
 from derive.text import text
@@ -42,9 +43,7 @@ class Erm:
     def read(cls, table: Table, names: Mapping[str, Any], values: Mapping[sp.Symbol, sp.Expr], *, binary: bool) -> Self:
         """From [erm]; binary: whether all labels are +-1. Raises `TaskError`."""
         loss = read_convex_loss(table, "loss", names, values, binary=binary)
-        ridge = table.formula("ridge", names, default="0")
-        if isinstance(ridge, sp.MatrixBase):
-            raise TaskError("erm.ridge is a matrix; it must be one number or formula that is not negative.")
+        ridge = table.scalar("ridge", names, "0")
         here = ridge.xreplace(dict(values))
         if here.is_nonnegative is False or (here.is_number and not here.is_nonnegative):
             raise TaskError(f"erm.ridge is {text(here)}; it must not be negative.")
@@ -59,9 +58,8 @@ def read_convex_loss(
     formula = LOSSES.get(str(stated))
     if formula is not None:
         table.text(key, default=formula)
-    expr = table.formula(key, {**names, "y": y, "u": u}) if formula is None else _named(formula)
-    if isinstance(expr, sp.MatrixBase):
-        raise TaskError(f"{table.name}.{key} is a matrix; it must be one number, a formula in y and u.")
+    in_use = {**names, "y": y, "u": u}
+    expr = table.scalar(key, in_use) if formula is None else parse_expression(formula, in_use)
     if not expr.has_free(u):
         raise TaskError(
             f"{table.name}.{key} is {text(expr)}, which does not read the output u. Name one of "
@@ -70,12 +68,6 @@ def read_convex_loss(
     loss = sp.Lambda((y, u), expr)
     _check_convex(loss, f"{table.name}.{key}", values, _PLACES if binary else (*_PLACES, *_MORE_PLACES))
     return loss
-
-
-def _named(formula: str) -> sp.Expr:
-    from derive.parse import parse_expression
-
-    return parse_expression(formula, {"y": y, "u": u})
 
 
 def _check_convex(loss: sp.Lambda, key: str, values: Mapping[sp.Symbol, sp.Expr], labels: Sequence[sp.Expr]) -> None:

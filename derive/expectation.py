@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Self
@@ -11,18 +10,12 @@ import sympy as sp
 
 from derive.gaussian import terms
 from derive.measures import Gaussian, Measure
+from derive.scope import Scope, fresh_names
 
-_BOUND_NAME = re.compile(r"x(?:(\d+)_)?\d+")
-
-__all__ = ["Expectation", "bound_symbol", "expectations"]
-
-
-def bound_symbol(level: int, i: int) -> sp.Symbol:
-    """The canonical name of the i-th variable of an expectation that encloses `level` others."""
-    return sp.Symbol(f"x{i + 1}" if level == 0 else f"x{level}_{i + 1}", real=True, bound=True)
+__all__ = ["Expectation", "expectations"]
 
 
-class Expectation(sp.Expr):
+class Expectation(Scope):
     """E_{variables ~ measure}[integrand]; equal up to the names of bound variables; never evaluates itself.
 
     Variables that the integrand does not use are dropped (the law becomes the marginal); an integrand free of
@@ -48,11 +41,8 @@ class Expectation(sp.Expr):
         if len(used) < len(variables):
             measure = measure.marginal(used)
             variables = tuple(variables[i] for i in used)
-        level = 1 + max((_level(e) for e in integrand.atoms(cls)), default=-1)
-        taken = {_level_of_name(s) for s in (integrand.free_symbols | measure.free_symbols) - set(variables)}
-        while level in taken:
-            level += 1
-        names = tuple(bound_symbol(level, i) for i in range(len(used)))
+        free = (integrand.free_symbols | measure.free_symbols) - set(variables)
+        names = fresh_names([integrand], free, len(used))
         if names != variables:
             integrand = integrand.xreplace(dict(zip(variables, names, strict=True)))
         return super().__new__(cls, integrand, sp.Tuple(*names), measure)
@@ -126,16 +116,6 @@ class Expectation(sp.Expr):
 def _free_symbols(e: Expectation) -> frozenset[sp.Basic]:
     inside: set[sp.Basic] = e.integrand.free_symbols - set(e.variables)
     return frozenset(inside | e.measure.free_symbols)
-
-
-def _level_of_name(s: sp.Basic) -> int:
-    """The level of a canonical bound name, -1 for any other symbol."""
-    name = _BOUND_NAME.fullmatch(s.name) if isinstance(s, sp.Symbol) and s.assumptions0.get("bound") else None
-    return -1 if name is None else int(name.group(1) or 0)
-
-
-def _level(e: Expectation) -> int:
-    return 1 + max((_level(i) for i in e.integrand.atoms(Expectation)), default=-1)
 
 
 def expectations(expr: sp.Basic) -> set[Expectation]:

@@ -160,6 +160,13 @@ class Table:
             return parse_expression(default, names, what=self._where(key))
         return self._read(key, "a formula in quotes", default, lambda v: _formula(v, names, self._where(key)))
 
+    def scalar(self, key: str, names: Names, *default: str) -> sp.Expr:
+        """A formula that is one number; a default is the text of one."""
+        expr = self.formula(key, names, *default)
+        if isinstance(expr, sp.MatrixBase):
+            raise TaskError(f"{self._where(key)}: is a matrix; it must be one number or formula.")
+        return expr
+
     def matrix(
         self,
         key: str,

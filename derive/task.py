@@ -21,6 +21,7 @@ from derive.settings import SolveSettings, VerifySettings
 
 __all__ = [
     "Derivation",
+    "Limit",
     "TaskSpec",
     "derive",
     "dimension",
@@ -34,6 +35,18 @@ __all__ = [
 
 dimension = sp.Symbol("d", positive=True)
 """The size of a finite system, the same symbol in every family."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a system tends to where `vanishing`, a formula of the parameters that is >= 0, becomes 0.
+
+    scaled: unknowns of `system` that are limits of `vanishing` times the unknown of that name.
+    """
+
+    system: EquationSystem
+    vanishing: sp.Expr
+    scaled: frozenset[sp.Symbol]
 
 
 class TaskSpec(abc.ABC):
@@ -71,13 +84,8 @@ class TaskSpec(abc.ABC):
         return None
 
     @property
-    def limit(self) -> EquationSystem | None:
-        """What `equations` tend to where `vanishing` is 0 and they have no solution; None where nothing is known."""
-        return None
-
-    @property
-    def vanishing(self) -> sp.Expr | None:
-        """The formula of the parameters that must be 0 for `limit` to apply."""
+    def limit(self) -> Limit | None:
+        """What is solved where `equations` have no solution for a parameter at its end; None where nothing is known."""
         return None
 
     @classmethod
@@ -90,21 +98,25 @@ class TaskSpec(abc.ABC):
     def from_document(cls, document: Document) -> Self:
         """The task that a document states; raises `TaskError` for what it does not allow."""
 
+    def check(self) -> None:
+        """Raises `Unsupported` where what the document states is sound, but its equations cannot be derived."""
+        return
+
     @abc.abstractmethod
     def equations(self) -> EquationSystem:
         """The closed system of the order parameters."""
 
-    @abc.abstractmethod
     def exponents(self, order: int, decide: Decide) -> Mapping[str, Exponent]:
-        """Information exponents by name, () where the family has none."""
+        """Information exponents by name, none where training is not online."""
+        return {}
 
-    @abc.abstractmethod
     def laws(self, exponents: Mapping[str, Exponent]) -> EquationSystem | None:
         """Explicit laws that need the exponents (escape times, critical learning rates), if there are any."""
+        return None
 
-    @abc.abstractmethod
     def thresholds(self) -> EquationSystem | None:
         """Critical values of a parameter as Root equations, None where the task has no such parameter."""
+        return None
 
 
 T = TypeVar("T", bound=TaskSpec)

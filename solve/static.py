@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from derive.equations import Equation
-from derive.mechanisms.convex_erm import rho_symbol, step_symbol
-from derive.task import Derivation, TaskSpec
+from derive.equations import Equation, EquationSystem
+from derive.task import Derivation, Limit, TaskSpec
 from solve.compiled import CompiledSystem, compile_system
 from solve.continuation import QUICK, continued
 from solve.given import Given
@@ -22,14 +21,14 @@ from solve.result import Prediction, SolveError, Status
 
 __all__ = ["StaticSolver", "accuracy_of"]
 
-_SMALL_RIDGES = tuple(10 ** (-k / 2) for k in range(17))
-_GROWS = 0.1  # exponent in the ridge, of a norm that is taken to run to infinity
+_EASING = tuple(10 ** (-k / 2) for k in range(17))
+_GROWS = 0.1  # exponent in the easing, of an unknown that is taken to run to infinity
 _ROUGH = 1e-2
 _SAME = 1e-6
 _FAR = 1e12  # an order parameter that diverges, where what is bounded has reached its limit
 _LIMIT_NOTE = (
-    "{what} = 0, where this minimum is not unique: these are the limits as it vanishes (of the least norm), V that of "
-    "{what} times V."
+    "{what} = 0, where the solution is not unique: these are the limits as it vanishes (of the least norm), {scaled} "
+    "that of {what} times {scaled}."
 )
 _SINGULAR_NOTE = "the solution diverges here; finite values are limits."
 
@@ -55,10 +54,10 @@ class StaticSolver:
         return None if found is None else (compile_system(found[0], self.main.accuracy), found[1])
 
     @cached_property
-    def limit(self) -> CompiledSystem | None:
-        """The system of the limit, compiled."""
+    def limit(self) -> tuple[CompiledSystem, Limit] | None:
+        """The limit with its system compiled."""
         found = self.derivation.task.limit
-        return None if found is None else compile_system(found, self.main.accuracy)
+        return None if found is None else (compile_system(found.system, self.main.accuracy), found)
 
     def solve(self, values: Values, start: Values | None = None, *, throw: bool = True) -> Prediction:
         """The unknowns at these values of the parameters; start: a solution nearby.
@@ -68,8 +67,8 @@ class StaticSolver:
         found = self.main.solve(values, solver=QUICK, start=start, throw=False)
         if found.status is not Status.converged and self.eased is not None:
             found = continued(*self.eased, values)
-        if found.status is not Status.converged and self._vanishes(values):
-            found = self._at_the_limit(values, found)
+        if found.status is not Status.converged and self.limit is not None and _vanishes(self.limit[1], values):
+            found = self._at_the_limit(*self.limit, values, found)
         if throw and found.status not in (Status.converged, Status.diverges):
             raise SolveError(
                 f"{', '.join(f'{s}: {float(v):.6g}' for s, v in values.items())}: {found.status.value} Last residual "
@@ -79,33 +78,30 @@ class StaticSolver:
             )
         return found
 
-    def _vanishes(self, values: Values) -> bool:
-        vanishing = self.derivation.task.vanishing
-        if vanishing is None or any(s not in values for s in vanishing.free_symbols) or self.limit is None:
-            return False
-        return float(vanishing.xreplace({s: sp.Float(v) for s, v in values.items()})) == 0
-
-    def _at_the_limit(self, values: Values, failed: Prediction) -> Prediction:
-        """The limit of a vanishing ridge; where none is and the weights grow without bound, what stays bounded."""
-        compiled = self.limit
-        assert compiled is not None
+    def _at_the_limit(self, compiled: CompiledSystem, limit: Limit, values: Values, failed: Prediction) -> Prediction:
+        """The limit, sought from eased solutions; where there is none and they run away, what stays bounded."""
+        sizes = _half_lines(limit.system) & compiled.iterated
         near: dict[sp.Symbol, float] | None = None
         growth, before = 0.0, np.nan
-        for eps in _SMALL_RIDGES:
-            here = self._with_ridge(values, eps, near)
+        for eps in _EASING:
+            here = self._eased_by(eps, values, near)
             if here is None:
                 continue
-            found = compiled.solve(values, start={**here, step_symbol: here[step_symbol] * eps}, throw=False)
-            if found.status is Status.converged and _is_known(found):
-                note = _LIMIT_NOTE.format(what=str(self.derivation.task.vanishing))
+            start = {s: v * eps if s in limit.scaled else v for s, v in here.items()}
+            found = compiled.solve(values, start=start, throw=False)
+            # next to a singularity the residual is small and the errors are not
+            if found.status is Status.converged and all(found.errors[s] <= _ROUGH * found[s] for s in sizes):
+                scaled = ", ".join(sorted(s.name for s in limit.scaled))
+                note = _LIMIT_NOTE.format(what=str(limit.vanishing), scaled=scaled)
                 return replace(found, notes=(*found.notes, note))
             if near is not None:
-                growth = float(np.log(here[rho_symbol] / near[rho_symbol]) / np.log(before / eps))
+                ratios = [here[s] / near[s] for s in sizes - limit.scaled]
+                growth = float(np.log(max(ratios, default=1.0)) / np.log(before / eps))
             near, before = here, eps
         return self._diverging(values, failed) if growth > _GROWS else failed
 
-    def _with_ridge(self, values: Values, eps: float, near: Given | None) -> dict[sp.Symbol, float] | None:
-        """The state of the solution with the ridge raised by eps."""
+    def _eased_by(self, eps: float, values: Values, near: Given | None) -> dict[sp.Symbol, float] | None:
+        """The state of the solution of the eased system."""
         if self.eased is None:
             return None
         compiled, easing = self.eased
@@ -118,7 +114,7 @@ class StaticSolver:
         """What has a limit as the order parameters on half-lines run to infinity, at whatever rates."""
         system = self.derivation.system
         implicit = [u for b in self.main.blocks for u in b.state]
-        far = [u for u in implicit if system.equation(u).unknown.domain == sp.Interval.open(0, sp.oo)]
+        far = [u for u in implicit if u in _half_lines(system)]
         explicit = [e for e in system.equations if e.unknown.symbol not in implicit]
         ends = []
         for rates in (dict.fromkeys(far, 1.0), {u: 1.0 + i for i, u in enumerate(far)}):
@@ -140,9 +136,14 @@ class StaticSolver:
         )
 
 
-def _is_known(found: Prediction) -> bool:
-    """Whether rho and V have digits: next to a singularity the residual is small and their error is not."""
-    return all(float(found.errors[s]) <= _ROUGH * float(found[s]) for s in (rho_symbol, step_symbol))
+def _vanishes(limit: Limit, values: Values) -> bool:
+    known = {s: sp.Float(v) for s, v in values.items()}
+    return limit.vanishing.free_symbols <= known.keys() and float(limit.vanishing.xreplace(known)) == 0
+
+
+def _half_lines(system: EquationSystem) -> set[sp.Symbol]:
+    """The unknowns that are positive and may be of any size."""
+    return {e.unknown.symbol for e in system.equations if e.unknown.domain == sp.Interval.open(0, sp.oo)}
 
 
 def _value(equation: Equation, at: Mapping[sp.Symbol, float]) -> float:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from derive.document import TaskError
 from solve.result import SolveError
 from verify.loss import LoweredLoss, Response
 
@@ -57,8 +58,9 @@ class Problem:
         if not self.ridge >= 0:
             raise ValueError(f"Problem: the ridge must not be negative, got {self.ridge}.")
         if self.ridge == 0 and not self.loss.smooth(self.labels):
-            raise ValueError(
-                "Problem: with ridge 0 a loss with kinks need not have one minimum. Give a positive ridge, e.g. 1e-5."
+            raise TaskError(
+                "erm.ridge is 0: a loss with kinks need not have one minimum then, and none is simulated. Give a "
+                "positive ridge, e.g. 1e-5."
             )
 
     def __str__(self) -> str:

@@ -23,7 +23,7 @@ from solve.static import StaticSolver, accuracy_of
 from verify.erm import Minimum
 from verify.experiment import Columns, Experiment
 from verify.loss import LoweredLoss
-from verify.simulation import AbstractSimulation, Ensemble, Observation, Values
+from verify.simulation import AbstractSimulation, Ensemble, Observation, Values, value_of
 
 __all__ = ["Fresh", "Replica", "observed", "one_by_one", "static_experiment"]
 
@@ -105,7 +105,7 @@ class _Theory:
     def _compared(self) -> tuple[str, ...]:
         """All names but a share of the training samples of which all replicas are not likely to hold a few."""
         verify = self.derivation.task.verify
-        samples = min((float(f.xreplace(_floats(self.values))) for f in self.ratios), default=1.0)
+        samples = min((value_of(f, self.values) for f in self.ratios), default=1.0)
         least = _FEW / (samples * min(verify.dimensions) * verify.seeds)
         shares = {s.name: float(v) for s, v in self.right.values.items() if s.name == "training_error"}
         rare = {n for n, share in shares.items() if _VANISHING < share < least}
@@ -163,10 +163,6 @@ def static_experiment(
         moved=functools.partial(theory.moved, moved),
         moved_name=moved.name,
     )
-
-
-def _floats(values: Values) -> dict[sp.Symbol, sp.Float]:
-    return {s: sp.Float(v) for s, v in values.items()}
 
 
 def _moved(system: EquationSystem, values: Values, formulas: Sequence[sp.Expr]) -> sp.Symbol:

@@ -29,6 +29,7 @@ __all__ = [
     "row_sums",
     "stream",
     "tree_sums",
+    "value_of",
 ]
 
 Array: TypeAlias = NDArray[np.float64]
@@ -188,6 +189,11 @@ def checked_values(quantities: Sequence[Quantity], given: Values) -> dict[sp.Sym
         if value not in known[s].domain:
             raise ValueError(f"{s} = {value} is outside its domain {known[s].domain}.")
     return {s: float(v) for s, v in values.items()}
+
+
+def value_of(formula: sp.Expr, values: Values) -> float:
+    """A formula of the parameters as a number."""
+    return float(formula.xreplace({s: sp.Float(v) for s, v in values.items()}))
 
 
 def _exact(value: float | sp.Expr) -> sp.Expr:

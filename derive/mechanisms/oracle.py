@@ -125,10 +125,18 @@ def subsets(data: Tokens) -> Mapping[tuple[int, ...], sp.Expr]:
 
 
 def vectorised_error(data: Tokens, weights: Sequence[sp.Expr], bias: sp.Expr) -> sp.Expr:
-    """Of sign(sum_k w_k g_k / |w| + bias): given the places v it is N(theta sum_{k in v} w_k / |w| + bias, 1)."""
+    """Of sign(sum_k w_k g_k / |w| + bias): an average over the places of the signal."""
     norm = sp.sqrt(sp.Add(*(w**2 for w in weights)))
-    missed = [p * Phi(-data.theta * sp.Add(*(weights[k] for k in v)) / norm - bias) for v, p in subsets(data).items()]
-    return (1 - data.prior) * Phi(bias) + data.prior * sp.Add(*missed)
+    shift = norm * bias / data.length  # of each summand: sum_k w_k g_k + |w| bias has the sign of the score
+
+    def found(sign: int, places: tuple[int, ...]) -> sp.Expr:
+        fields = [token_field + data.theta * int(k in places) for k in range(len(weights))]
+        return probability_positive(
+            token_field, [(sign * (w * g + shift), sp.S.One) for w, g in zip(weights, fields, strict=True)]
+        )
+
+    missed = sp.Add(*(p * found(-1, places) for places, p in subsets(data).items()))
+    return (1 - data.prior) * found(1, ()) + data.prior * missed
 
 
 def grouped_error(data: Tokens, favoured: sp.Expr, angle: sp.Symbol, bias: sp.Symbol) -> sp.Expr:
@@ -136,10 +144,16 @@ def grouped_error(data: Tokens, favoured: sp.Expr, angle: sp.Symbol, bias: sp.Sy
 
     For one signal token, uniformly placed; numbers may be symbols.
     """
-    rest = data.length - favoured
-    w = sp.cos(angle) / sp.sqrt(favoured), sp.sin(angle) / sp.sqrt(rest)
-    missed = [Phi(-data.theta * wi - bias) * n / data.length for wi, n in zip(w, (favoured, rest), strict=True)]
-    return (1 - data.prior) * Phi(bias) + data.prior * sp.Add(*missed)
+    g, shift = token_field, bias / data.length
+    sizes = (favoured, data.length - favoured)
+    slopes = [w / sp.sqrt(n) for w, n in zip((sp.cos(angle), sp.sin(angle)), sizes, strict=True)]
+    plain = [(a * g + shift, n) for a, n in zip(slopes, sizes, strict=True)]
+    wrong = (1 - data.prior) * probability_positive(g, plain)
+    for i, (a, n) in enumerate(zip(slopes, sizes, strict=True)):
+        noise = [(-h, m - int(i == j)) for j, (h, m) in enumerate(plain)]
+        missed = probability_positive(g, [(-(a * (g + data.theta) + shift), sp.S.One), *noise])
+        wrong += data.prior * missed * n / data.length
+    return wrong
 
 
 @dataclass(frozen=True)

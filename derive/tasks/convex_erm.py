@@ -13,17 +13,15 @@ from typing import Any, ClassVar, Self
 
 import sympy as sp
 
-from derive.decision import Decide
 from derive.document import Document, Table, TaskError
 from derive.equations import EquationSystem, Quantity
 from derive.erm import Erm
-from derive.exponent import Exponent
 from derive.features import Case, FeatureLaw
-from derive.mechanisms.convex_erm import ConvexErm
+from derive.mechanisms.convex_erm import ConvexErm, step_symbol
 from derive.parse import FormulaError, check_parameter_name
 from derive.settings import SolveSettings, VerifySettings
 from derive.table import exact
-from derive.task import TaskSpec
+from derive.task import Limit, TaskSpec
 
 __all__ = ["ConvexErmTask", "Latent"]
 
@@ -97,25 +95,11 @@ class ConvexErmTask(TaskSpec):
         return self._known(self.problem.eased(eps).equations(), Quantity(eps, "added to the ridge")), eps
 
     @property
-    def limit(self) -> EquationSystem | None:
+    def limit(self) -> Limit | None:
         problem = self.problem.interpolating()
-        return None if problem is None else self._known(problem.equations())
-
-    @property
-    def vanishing(self) -> sp.Expr | None:
-        return self.erm.ridge
-
-    def exponents(self, order: int, decide: Decide) -> Mapping[str, Exponent]:
-        """None: an information exponent is of online training."""
-        return {}
-
-    def laws(self, exponents: Mapping[str, Exponent]) -> EquationSystem | None:
-        """None."""
-        return None
-
-    def thresholds(self) -> EquationSystem | None:
-        """None."""
-        return None
+        if problem is None:
+            return None
+        return Limit(self._known(problem.equations()), self.erm.ridge, frozenset({step_symbol}))
 
     def _known(self, system: EquationSystem, *more: Quantity) -> EquationSystem:
         return EquationSystem(system.equations, (*self.parameters, *more), system.start)
@@ -156,9 +140,9 @@ class ConvexErmTask(TaskSpec):
         mean, exact_ = (_formulas(features, key, inside) for key in ("mean", "exact"))
         if not mean and not exact_:
             raise TaskError("features: no direction is stated; give mean = [...], or exact = [...] without noise.")
-        scale = _formula(features, "scale", inside, "1")
+        scale = features.scalar("scale", inside, "1")
         components = tuple(sp.Symbol(f"x{k + 1}", real=True) for k in range(len(mean)))
-        label = _formula(document.table("label", required=True), "formula", inside | {x.name: x for x in components})
+        label = document.table("label", required=True).scalar("formula", inside | {x.name: x for x in components})
         training = document.table("erm", required=True)
         task = cls(
             latents=latents,
@@ -191,17 +175,10 @@ def _alpha(training: Table, names: Mapping[str, Any]) -> sp.Expr:
             "parameters.alpha is missing: the number of samples over the dimension. Declare "
             'alpha = { domain = "(0,inf)" }.'
         )
-    alpha = training.formula("alpha", names, default="alpha")
-    if isinstance(alpha, sp.MatrixBase) or alpha.is_positive is False:
-        raise TaskError(f"erm.alpha is {alpha}; it must be one positive number or formula.")
+    alpha = training.scalar("alpha", names, "alpha")
+    if alpha.is_positive is False:
+        raise TaskError(f"erm.alpha is {alpha}; it must be positive.")
     return alpha
-
-
-def _formula(table: Table, key: str, names: Mapping[str, Any], *default: str) -> sp.Expr:
-    expr = table.formula(key, names, *default)
-    if isinstance(expr, sp.MatrixBase):
-        raise TaskError(f"{table.name}.{key} is a matrix; it must be one number or formula.")
-    return expr
 
 
 def _formulas(table: Table, key: str, names: Mapping[str, Any]) -> tuple[sp.Expr, ...]:

@@ -29,7 +29,7 @@ from derive.students import Student, StudentKind, name_generic_coefficients, net
 from derive.table import Unsupported
 from derive.task import TaskSpec, dimension
 
-__all__ = ["SequenceSingleIndex", "Start", "check_drift"]
+__all__ = ["SequenceSingleIndex", "Start"]
 
 PAPER = "arXiv:2506.02651"
 RESERVED = (
@@ -172,6 +172,16 @@ class SequenceSingleIndex(TaskSpec):
         )
 
     # ---- what is derived ----------------------------------------------------------------------------------
+    def check(self) -> None:
+        """Raises `Unsupported` where the drift of the overlaps cannot be derived, although exponents may be."""
+        if self.problem.cross is not None:
+            teachers = [term.teacher for term in self.problem.cross]
+            check_point_masses(teachers, self.problem.teacher, self.problem.fields, "target.formula: a jump")
+            return
+        slopes = [self.problem.loss.diff(s) for s in self.problem.student]
+        cause = "training.loss, target.formula: a kink of the loss, or a jump of the target,"
+        check_point_masses(slopes, self.problem.teacher, self.problem.fields, cause)
+
     def equations(self) -> EquationSystem:
         """Flow of the overlaps in tau = learning rate * steps / D, with V, R and the noise covariance S."""
         if self.student.is_generic:
@@ -375,18 +385,6 @@ class SequenceSingleIndex(TaskSpec):
         document.finish()
         _check_functions(task.at_values())
         return task
-
-
-def check_drift(task: SequenceSingleIndex) -> None:
-    """Raises `Unsupported` where the drift of the overlaps cannot be derived, although exponents may be."""
-    problem = task.problem
-    if problem.cross is not None:
-        teachers = [term.teacher for term in problem.cross]
-        check_point_masses(teachers, problem.teacher, problem.fields, "target.formula: a jump")
-        return
-    slopes = [problem.loss.diff(s) for s in problem.student]
-    cause = "training.loss, target.formula: a kink of the loss, or a jump of the target,"
-    check_point_masses(slopes, problem.teacher, problem.fields, cause)
 
 
 def _check_functions(task: SequenceSingleIndex) -> None:

@@ -15,19 +15,17 @@ from typing import Any, ClassVar, Self
 
 import sympy as sp
 
-from derive.decision import Decide
 from derive.document import Document, Table, TaskError
 from derive.equations import Define, Equation, EquationSystem, Quantity, Source
 from derive.erm import Erm, read_convex_loss
-from derive.exponent import Exponent
 from derive.features import FeatureLaw
 from derive.mechanisms.capacity import capacity_system
-from derive.mechanisms.convex_erm import ConvexErm
+from derive.mechanisms.convex_erm import ConvexErm, step_symbol
 from derive.mechanisms.oracle import ORACLE_NAMES, Tokens, oracle_system
 from derive.mechanisms.token_features import SparseSequence, attended, pooled, vectorised
 from derive.mechanisms.two_steps import QuerySteps, cosine_symbol, norm_symbol, sharpness_symbol
 from derive.settings import SolveSettings, VerifySettings
-from derive.task import TaskSpec
+from derive.task import Limit, TaskSpec
 from derive.text import text
 
 __all__ = ["Architecture", "Goal", "SparseToken"]
@@ -139,31 +137,17 @@ class SparseToken(TaskSpec):
 
     @property
     def eased(self) -> tuple[EquationSystem, sp.Symbol] | None:
-        if self.goal is not Goal.ERM:
+        if self.erm is None:
             return None
         eps = sp.Symbol("eps_ridge", nonnegative=True)
         return self._after_steps(self.problem.eased(eps).equations(), Quantity(eps, "added to the ridge")), eps
 
     @property
-    def limit(self) -> EquationSystem | None:
-        problem = self.problem.interpolating() if self.goal is Goal.ERM else None
-        return None if problem is None else self._after_steps(problem.equations())
-
-    @property
-    def vanishing(self) -> sp.Expr | None:
-        return None if self.erm is None else self.erm.ridge
-
-    def exponents(self, order: int, decide: Decide) -> Mapping[str, Exponent]:
-        """None: an information exponent is of online training."""
-        return {}
-
-    def laws(self, exponents: Mapping[str, Exponent]) -> EquationSystem | None:
-        """None."""
-        return None
-
-    def thresholds(self) -> EquationSystem | None:
-        """None."""
-        return None
+    def limit(self) -> Limit | None:
+        problem = None if self.erm is None else self.problem.interpolating()
+        if problem is None or self.erm is None:
+            return None
+        return Limit(self._after_steps(problem.equations()), self.erm.ridge, frozenset({step_symbol}))
 
     def _after_steps(self, system: EquationSystem | None, *more: Quantity) -> EquationSystem:
         """The system behind the equations of the steps that lead to its query."""
@@ -294,9 +278,7 @@ def _number(
     if default is not None and default in names and not table.has(key):
         return names[default]
     known = default if default is None or _is_number(default) else None
-    expr = table.formula(key, names) if known is None else table.formula(key, names, default=known)
-    if isinstance(expr, sp.MatrixBase):
-        raise TaskError(f"{table.name}.{key} is a matrix; it must be one number or formula.")
+    expr = table.scalar(key, names) if known is None else table.scalar(key, names, known)
     if not expr.xreplace(dict(values)).is_real:
         raise TaskError(f"{table.name}.{key} is {text(expr)}; it must be real.")
     return expr

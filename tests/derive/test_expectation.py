@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 import pytest
 import sympy as sp
 
-from derive.expectation import Expectation, bound_symbol, expectations
+from derive.expectation import Expectation, expectations
 from derive.functions import He, Phi, relu, sigmoid
 from derive.measures import Gaussian, Measure, standard_normal
 from derive.rules import closed_form, reduced
+from derive.scope import bound_symbol
 from tests.derive.truth import value, value_nested
 
 x, y, w = sp.symbols("x y w", real=True)

@@ -234,7 +234,7 @@ def test_what_has_no_minimum_or_no_shape_is_refused():
     features, labels = sample(10, 4)
     with pytest.raises(ValueError, match="ridge must not be negative"):
         Problem(features, labels, lowered("square"), -1.0, True)
-    with pytest.raises(ValueError, match="with ridge 0 a loss with kinks"):
+    with pytest.raises(ValueError, match="ridge is 0: a loss with kinks"):
         Problem(features, labels, lowered("hinge"), 0.0, True)
     for wrong in ((features, labels[:3]), (features[0], labels), (features[:0], labels[:0])):
         with pytest.raises(ValueError, match="features"):

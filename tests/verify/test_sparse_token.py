@@ -12,6 +12,7 @@ from scipy import stats
 from derive.document import TaskError
 from derive.task import derive, load
 from solve.solution import Solution
+from verify import token_samples
 from verify.erm import Problem, minimise
 from verify.erm_observations import Fresh
 from verify.loss import LoweredLoss
@@ -36,7 +37,7 @@ def at_defaults(task):
 
 
 def data(length=6, signals=2, theta=3.0, pi=0.3, weights=None):
-    return sparse_token._Data(length, signals, theta, pi, weights)
+    return token_samples.TokenData(length, signals, theta, pi, weights)
 
 
 # ---------------------------------------------------------------- sequences
@@ -69,8 +70,8 @@ def test_features_of_a_given_query_have_the_law_of_whole_sequences():
     signal = law.signal(labels, generator(1))
     query = torch.zeros(d, dtype=torch.float64)
     query[0], query[3] = cosine, math.sqrt(1 - cosine**2)
-    whole = sparse_token._attending(signal, 2 * query, kappa / 2, generator(2))
-    t, m, sigma = sparse_token._attended(signal, cosine, kappa, generator(3))
+    whole = token_samples.attending(signal, 2 * query, kappa / 2, generator(2))
+    t, m, sigma = token_samples.attended(signal, cosine, kappa, generator(3))
     across = torch.zeros_like(query)
     across[0] = math.sqrt(1 - cosine**2)  # xi off the query, normalised
     across[3] = -cosine
@@ -93,17 +94,17 @@ def test_the_steps_follow_the_gradients_by_hand(reuse, loss, slope):
     changes = {"loss": loss, "reuse": reuse, "eta_w": "3/2", "eta_b": "1/3", "eta_q": "2", "beta": "7/10", "L": "4"}
     task = load("sparse-token-alignment", changes)
     values, d = at_defaults(task), 12
-    law = sparse_token.data_of(task, values)
+    law = token_samples.token_data(task, values)
     query = SparseTokenSimulation(task)._stepped(values, law, d, generator()).numpy()
     g = generator()
     n = round(values[sp.Symbol("alpha0", positive=True)] * d)
-    x, labels = (v.numpy() for v in sparse_token._sequences(law, d, n, g))
+    x, labels = (v.numpy() for v in token_samples.sequences(law, d, n, g))
     # f = w . X^T 1/L + b at q = 0; d f/d q = beta X^T (I - 11^T/L) X w / L; phi(y u) has the slope y phi'(y u)
     residual = labels * slope(0 * labels)
     w = -1.5 * np.einsum("i,ild->d", residual, x) / (4 * n)
     b = -residual.mean() / 3
     if reuse == "false":
-        x, labels = (v.numpy() for v in sparse_token._sequences(law, d, n, g))
+        x, labels = (v.numpy() for v in token_samples.sequences(law, d, n, g))
     outputs = (x @ w).mean(axis=1) + b
     centred = x - x.mean(axis=1, keepdims=True)
     by_query = 0.7 * np.einsum("ild,il->id", centred, x @ w) / 4
@@ -118,13 +119,13 @@ def test_the_steps_follow_the_gradients_by_hand(reuse, loss, slope):
 def test_errors_of_fresh_samples_are_those_that_one_counts(model):
     task = load("sparse-token-attention", {"model": model, "L": "4", "R": "2", "theta": "2", "lam": "1/10"})
     values, d = at_defaults(task), 15
-    law = sparse_token.data_of(task, values)
+    law = token_samples.token_data(task, values)
     loss = LoweredLoss.of(task.erm.loss, values)
-    problem = Problem(*sparse_token.features_of(task, values, law, d, 40, None, generator()), loss, 0.1, True)
+    problem = Problem(*token_samples.drawn_features(task, values, law, d, 40, None, generator()), loss, 0.1, True)
     student = minimise(problem)
     found = SparseTokenSimulation(task)._judged(values, law, d, None, problem, student, loss, generator(1))
     n = 100_000
-    features, labels = sparse_token.features_of(task, values, law, d, n, None, generator(2))
+    features, labels = token_samples.drawn_features(task, values, law, d, n, None, generator(2))
     outputs = features @ student.w + student.b
     wrong = float((labels * outputs < 0).double().mean())
     assert found["test_error"] == pytest.approx(wrong, abs=4.5 * math.sqrt(2 * wrong * (1 - wrong) / n))  # 4.5 sigma

@@ -18,7 +18,7 @@ from verify.erm_observations import Fresh, Replica, observed, one_by_one, static
 from verify.experiment import Experiment
 from verify.loss import LoweredLoss
 from verify.lower import Lowered, lower
-from verify.simulation import AbstractSimulation, Observation, Values, checked_values
+from verify.simulation import AbstractSimulation, Observation, Values, checked_values, value_of
 
 __all__ = ["ErmSimulation", "experiment"]
 
@@ -56,12 +56,12 @@ class ErmSimulation(AbstractSimulation):
     # ---- one replica --------------------------------------------------------------------------------------
     def _replica(self, values: dict[sp.Symbol, float], d: int, loss: LoweredLoss, g: torch.Generator) -> Replica:
         task = self.task
-        n = round(_number(task.alpha, values) * d)
+        n = round(value_of(task.alpha, values) * d)
         mean, exact, scale, latents = self._drawn(values, n, g)
         features = scale[:, None] * torch.randn((n, d), generator=g, dtype=torch.float64)
         features[:, : mean.shape[1]] += mean
         labels = self._labelled(values, latents, features[:, : mean.shape[1]])
-        ridge = _number(task.erm.ridge, values)
+        ridge = value_of(task.erm.ridge, values)
         problem = Problem(torch.cat([features, exact], dim=1), labels, loss, ridge, task.erm.bias)
         found = minimise(problem)
         k = mean.shape[1]
@@ -137,10 +137,6 @@ def _weights(task: ConvexErmTask) -> list[sp.Symbol]:
     law = task.law
     symbols = [q.symbol for q in (*law.exact_weights, *law.mean_weights)]
     return sorted(symbols, key=lambda s: (s.name[0] != "w", int(s.name.lstrip("muw") or 1)))
-
-
-def _number(expr: sp.Expr, values: dict[sp.Symbol, float]) -> float:
-    return float(expr.xreplace({s: sp.Float(v) for s, v in values.items()}))
 
 
 def experiment(derivation: Derivation[ConvexErmTask], solution: Solution) -> Experiment:

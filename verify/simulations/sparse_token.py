@@ -23,47 +23,18 @@ from verify.erm import Minimum, Problem, SimulationError, minimise
 from verify.erm_observations import Fresh, Replica, observed, one_by_one, static_experiment
 from verify.experiment import Experiment
 from verify.loss import LoweredLoss
-from verify.simulation import AbstractSimulation, Observation, Values, checked_values
+from verify.simulation import AbstractSimulation, Observation, Values, checked_values, value_of
+from verify.token_samples import TokenData, attended, drawn_features, query_numbers, sequences, token_data
 
 __all__ = ["Separability", "SparseTokenSimulation", "experiment"]
 
 Array: TypeAlias = NDArray[np.float64]
 
 _FRESH = 50_000
-_CHUNK = 2**24  # numbers of a block of tokens
 _MOST_SEPARABLE = 40  # samples over the dimension
 _MARGIN = 1e-7  # that of a separable sample beyond HiGHS's tolerance, weights being at most 1
 _ORDER = ("w_q", "mu", "r", "b", "training_loss", "test_loss", "training_error", "test_error")
 _ALIGNMENT = ("overlap_q", "norm_q", "s_q")
-
-
-@dataclass(frozen=True)
-class _Data:
-    """The numbers of a task."""
-
-    length: int
-    signals: int
-    theta: float
-    pi: float
-    weights: Tensor | None
-
-    def labels(self, n: int, g: torch.Generator) -> Tensor:
-        """+1 with probability pi, else -1: (n,)."""
-        return 2 * (torch.rand(n, generator=g, dtype=torch.float64) < self.pi).double() - 1
-
-    def signal(self, labels: Tensor, g: torch.Generator) -> Tensor:
-        """theta v: (n, L), zero for negatives."""
-        places = torch.zeros((len(labels), self.length), dtype=torch.float64)
-        places.scatter_(1, self._places(len(labels), g), self.theta)
-        return places * (labels > 0)[:, None]
-
-    def _places(self, n: int, g: torch.Generator) -> Tensor:
-        """R different positions for each of n samples: (n, R), a set with the product of its weights."""
-        if self.weights is None:
-            return torch.rand((n, self.length), generator=g, dtype=torch.float64).argsort(dim=1)[:, : self.signals]
-        sets = torch.combinations(torch.arange(self.length), self.signals)
-        chances = self.weights[sets].prod(dim=1)
-        return sets[torch.multinomial(chances, n, replacement=True, generator=g)]
 
 
 @dataclass(frozen=True)
@@ -98,7 +69,7 @@ class SparseTokenSimulation(AbstractSimulation):
 
     # ---- one replica --------------------------------------------------------------------------------------
     def _replica(self, values: dict[sp.Symbol, float], d: int, g: torch.Generator) -> Replica:
-        data = data_of(self.task, values)
+        data = token_data(self.task, values)
         found: dict[str, float] = {}
         query: Tensor | None = None
         if self.task.has_steps:
@@ -109,32 +80,32 @@ class SparseTokenSimulation(AbstractSimulation):
             return found
         assert self.task.erm is not None
         loss = LoweredLoss.of(self.task.erm.loss, values)
-        n = round(number(self.task.alpha1, values) * d)
-        features, labels = features_of(self.task, values, data, d, n, query, g)
-        problem = Problem(features, labels, loss, number(self.task.erm.ridge, values), self.task.erm.bias)
+        n = round(value_of(self.task.alpha1, values) * d)
+        features, labels = drawn_features(self.task, values, data, d, n, query, g)
+        problem = Problem(features, labels, loss, value_of(self.task.erm.ridge, values), self.task.erm.bias)
         student = minimise(problem)
         return found | self._judged(values, data, d, query, problem, student, loss, g)
 
-    def _stepped(self, values: dict[sp.Symbol, float], data: _Data, d: int, g: torch.Generator) -> Tensor:
+    def _stepped(self, values: dict[sp.Symbol, float], data: TokenData, d: int, g: torch.Generator) -> Tensor:
         """The query after the two steps, by gradients of the risk of f = softmax(beta X q) . X w + b."""
         steps = self.task.steps
         assert steps is not None
         loss = LoweredLoss.of(steps.loss, values)
-        n, beta = round(number(steps.alpha0, values) * d), number(self.task.beta, values)
-        rates = [number(r, values) for r in (steps.eta_w, steps.eta_b, steps.eta_q)]
+        n, beta = round(value_of(steps.alpha0, values) * d), value_of(self.task.beta, values)
+        rates = [value_of(r, values) for r in (steps.eta_w, steps.eta_b, steps.eta_q)]
         w, q, b = torch.zeros(d, dtype=torch.float64), torch.zeros(d, dtype=torch.float64), 0.0
-        x, y = _sequences(data, d, n, g)
+        x, y = sequences(data, d, n, g)
         dw, _, db = _gradient(x, y, w, q, b, beta, loss)
         w, b = -rates[0] * dw, -rates[1] * db
         if not steps.reuse:
-            x, y = _sequences(data, d, n, g)
+            x, y = sequences(data, d, n, g)
         _, dq, _ = _gradient(x, y, w, q, b, beta, loss)
         return -rates[2] * dq
 
     def _judged(
         self,
         values: dict[sp.Symbol, float],
-        data: _Data,
+        data: TokenData,
         d: int,
         query: Tensor | None,
         problem: Problem,
@@ -147,8 +118,8 @@ class SparseTokenSimulation(AbstractSimulation):
         labels = data.labels(_FRESH, g)
         signal = data.signal(labels, g)
         if self.task.kind is Architecture.ATTENTION:
-            cosine, kappa, along = _query_numbers(self.task, values, query, d)
-            t, m, sigma = _attended(signal, cosine, kappa, g)
+            cosine, kappa, along = query_numbers(self.task, values, query, d)
+            t, m, sigma = attended(signal, cosine, kappa, g)
             first = torch.eye(1, d, dtype=torch.float64)[0]
             across = first - along[0] * along
             across = across / across.norm()
@@ -205,7 +176,7 @@ class Separability(AbstractSimulation):
 
     def _signed(self, values: dict[sp.Symbol, float], d: int, n: int, g: torch.Generator) -> Array:
         """y (f, 1) of n samples: (n, dimension + 1)."""
-        features, labels = features_of(self.task, values, data_of(self.task, values), d, n, None, g)
+        features, labels = drawn_features(self.task, values, token_data(self.task, values), d, n, None, g)
         return (labels[:, None] * torch.cat([features, torch.ones_like(labels)[:, None]], dim=1)).numpy()
 
 
@@ -220,84 +191,6 @@ def _separable(signed: Array) -> bool:
     return bool(-found.fun > _MARGIN)
 
 
-# ---- samples ----------------------------------------------------------------------------------------------
-def number(expr: sp.Expr, values: Values) -> float:
-    """A formula of the parameters as a number."""
-    return float(expr.xreplace({s: sp.Float(v) for s, v in values.items()}))
-
-
-def data_of(task: SparseToken, values: Values) -> _Data:
-    """The task's data at these values."""
-    data = task.data
-    weights = None if data.positions is None else torch.tensor([number(p, values) for p in data.positions]).double()
-    return _Data(data.length, data.signals, number(data.theta, values), number(data.pi, values), weights)
-
-
-def features_of(
-    task: SparseToken, values: Values, data: _Data, d: int, n: int, query: Tensor | None, g: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """n features and labels: of whole sequences where the query is trained, of their law where it is given."""
-    labels = data.labels(n, g)
-    signal = data.signal(labels, g)
-    if query is not None:
-        return _attending(signal, query, number(task.beta, values), g), labels
-    if task.kind is Architecture.ATTENTION:
-        cosine, kappa, _ = _query_numbers(task, values, None, d)
-        t, m, sigma = _attended(signal, cosine, kappa, g)
-        features = sigma[:, None] * _normal((n, d), g)
-        features[:, 0] += m
-        # the coordinates of xi off q come first, q itself second
-        features[:, 1] = t
-        return features, labels
-    if task.kind is Architecture.POOLED:
-        features = _normal((n, d), g) / math.sqrt(data.length)
-        features[:, 0] += signal.mean(dim=1)
-        return features, labels
-    features = _normal((n, data.length, d), g)
-    features[:, :, 0] += signal
-    return features.reshape(n, data.length * d), labels
-
-
-def _query_numbers(task: SparseToken, values: Values, query: Tensor | None, d: int) -> tuple[float, float, Tensor]:
-    """s_q, kappa and the direction of the query, in the coordinates of the features: the second where it is given."""
-    if query is not None:
-        norm = float(query.norm())
-        return float(query[0]) / norm, number(task.beta, values) * norm, query / norm
-    assert task.query is not None
-    cosine, kappa = (number(v, values) for v in task.query)
-    return cosine, kappa, torch.eye(2, d, dtype=torch.float64)[1]
-
-
-def _attended(signal: Tensor, cosine: float, kappa: float, g: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """t, m, sigma of the features at a given query: (n,) each."""
-    scores = cosine * signal + _normal(tuple(signal.shape), g)
-    p = torch.softmax(kappa * scores, dim=1)
-    across = math.sqrt(max(1 - cosine**2, 0.0))
-    return (p * scores).sum(dim=1), across * (p * signal).sum(dim=1), p.norm(dim=1)
-
-
-def _attending(signal: Tensor, query: Tensor, beta: float, g: torch.Generator) -> Tensor:
-    """X^T softmax(beta X q) of sequences with this signal: (n, d), block by block."""
-    n, length = signal.shape
-    d = len(query)
-    rows = max(1, _CHUNK // (length * d))
-    found = torch.empty((n, d), dtype=torch.float64)
-    for i in range(0, n, rows):
-        x = _normal((min(rows, n - i), length, d), g)
-        x[:, :, 0] += signal[i : i + rows]
-        p = torch.softmax(beta * (x @ query), dim=1)
-        found[i : i + rows] = torch.bmm(p[:, None, :], x)[:, 0]
-    return found
-
-
-def _sequences(data: _Data, d: int, n: int, g: torch.Generator) -> tuple[Tensor, Tensor]:
-    """X (n, L, d) and labels (n,)."""
-    labels = data.labels(n, g)
-    x = _normal((n, data.length, d), g)
-    x[:, :, 0] += data.signal(labels, g)
-    return x, labels
-
-
 def _gradient(
     x: Tensor, y: Tensor, w: Tensor, q: Tensor, b: float, beta: float, loss: LoweredLoss
 ) -> tuple[Tensor, Tensor, float]:
@@ -309,10 +202,6 @@ def _gradient(
     slope = loss.program((y, outputs.detach()))[1]
     dw, dq, db = torch.autograd.grad((slope * outputs).mean(), (w, q, bias))
     return dw, dq, float(db)
-
-
-def _normal(shape: tuple[int, ...], g: torch.Generator) -> Tensor:
-    return torch.randn(shape, generator=g, dtype=torch.float64)
 
 
 def experiment(derivation: Derivation[SparseToken], solution: Solution) -> Experiment:
