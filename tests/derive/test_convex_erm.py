@@ -84,6 +84,52 @@ def test_equations_are_those_of_the_paper(loss: sp.Lambda, slope: object) -> Non
         assert found == pytest.approx(float(value), abs=1e-6)
 
 
+def hinge_prox(a: mpmath.mpf, step: mpmath.mpf, label: int) -> mpmath.mpf:
+    margin = label * a
+    return label * (margin + step if margin < 1 - step else mpmath.mpf(1) if margin < 1 else margin)
+
+
+def square_prox(a: mpmath.mpf, step: mpmath.mpf, label: int) -> mpmath.mpf:
+    return (a + step * label) / (1 + step)
+
+
+@pytest.mark.parametrize(
+    ("loss", "prox", "value", "zeros"),
+    [
+        (SQUARE, square_prox, lambda u, y: (u - y) ** 2 / 2, lambda v: (-v,)),
+        (HINGE, hinge_prox, lambda u, y: max(1 - y * u, mpmath.mpf(0)), lambda v: (-v, 1 - v, 1)),
+    ],
+    ids=["square", "hinge"],
+)
+def test_what_is_read_off_the_solution(loss: sp.Lambda, prox: object, value: object, zeros: object) -> None:
+    """Losses and errors at a random point: averages over the output, by quadrature between its kinks."""
+    p = {k.name: mpmath.mpf(v) for k, v in POINT.items()}
+    expected = dict.fromkeys(("training_loss", "test_loss", "training_error", "test_error"), mpmath.mpf(0))
+    for label, m in ((1, p["s"]), (-1, mpmath.mpf(0))):
+        base = p["mu"] * m + p["b"]
+
+        def at(g: mpmath.mpf, base: mpmath.mpf = base, label: int = label) -> dict[str, mpmath.mpf]:
+            a = base + p["rho"] * g
+            u = prox(a, p["V"], label)  # type: ignore[operator]
+            return {
+                "training_loss": value(u, label),  # type: ignore[operator]
+                "test_loss": value(a, label),  # type: ignore[operator]
+                "training_error": mpmath.mpf(label * u < 0),
+                "test_error": mpmath.mpf(label * a < 0),
+            }
+
+        places = sorted((label * c - base) / p["rho"] for c in (0, *zeros(p["V"])))  # type: ignore[operator]
+        for name in expected:
+            ends = [-12, *places, 12]
+            expected[name] += mpmath.quad(lambda g, n=name, f=at: f(g)[n] * mpmath.npdf(g), ends) / 2
+    system = problem(loss).equations()
+    for name, number in expected.items():
+        found = system.equation(system.symbol(name)).rhs
+        assert float(found.subs(POINT)) == pytest.approx(float(number), rel=1e-9)  # between kinks: analytic
+    rest = system.equation(system.symbol("r")).rhs
+    assert float(rest.subs(POINT)) ** 2 == pytest.approx(POINT[rho] ** 2 - POINT[mu] ** 2, rel=1e-12)
+
+
 def test_the_square_loss_comes_apart() -> None:
     blocks = [b.unknowns for b in problem(SQUARE).equations().blocks()]
     assert [tuple(u.name for u in block) for block in blocks[:3]] == [("V",), ("mu", "b"), ("rho",)]

@@ -15,39 +15,29 @@ half = sp.S.Half
 
 
 def test_features_of_attention_are_those_of_sampled_sequences() -> None:
-    """X^T softmax(beta X q) along q/|q|, along xi off q, and its length elsewhere, in mean and square."""
-    length, signals, theta, cosine, kappa, d, count = 4, 2, 1.5, 0.6, 1.3, 200, 4000
+    """X^T softmax(beta X q) along q/|q|, along xi off q, and the variance of the rest: their means."""
+    length, signals, theta, cosine, kappa, d, count = 4, 2, 1.5, 0.6, 1.3, 6, 200_000
     data = SparseSequence(length, signals, sp.Rational(3, 2), half)
-    law = attended(data, sp.Rational(3, 5), sp.Rational(13, 10))
-    case = law.cases[0]
-    symbols = [*case.normals, *(s for s, _ in case.definitions)]
+    case = attended(data, sp.Rational(3, 5), sp.Rational(13, 10)).cases[0]
     rng = np.random.default_rng(5)
-    p_of = sp.lambdify(case.normals, [e.elementary() for _, e in case.definitions])
-    z = rng.standard_normal((length, 200_000))
-    p = p_of(*z)
-    formulas = sp.lambdify(symbols, [*case.exact, *case.mean, case.scale])
-    predicted = [float(np.mean(v)) for v in formulas(*z, *p)]
-    spread = [float(np.std(v)) for v in formulas(*z, *p)]
+    z = rng.standard_normal((length, count))
+    p = sp.lambdify(case.normals, [e.elementary() for _, e in case.definitions])(*z)
+    symbols = [*case.normals, *(s for s, _ in case.definitions)]
+    predicted = sp.lambdify(symbols, [*case.exact, *case.mean, case.scale**2])(*z, *p)
 
-    xi = np.zeros(d)
-    xi[0] = 1
-    q = np.zeros(d)
-    q[0], q[1] = cosine, np.sqrt(1 - cosine**2)
-    across = xi - cosine * q
-    across /= np.linalg.norm(across)
+    xi, q = np.eye(d)[0], cosine * np.eye(d)[0] + np.sqrt(1 - cosine**2) * np.eye(d)[1]
+    across = (xi - cosine * q) / np.linalg.norm(xi - cosine * q)
     x = rng.standard_normal((count, length, d))
     x[:, :signals, 0] += theta
-    scores = kappa * x @ q
-    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    weights = np.exp(kappa * x @ q)
     weights /= weights.sum(axis=1, keepdims=True)
     feature = np.einsum("nl,nld->nd", weights, x)
     rest = feature - np.outer(feature @ q, q) - np.outer(feature @ across, across)
-    width = np.sqrt((rest**2).sum(axis=1) / (d - 2))
-    seen = [feature @ q, feature @ across, width]
-    for k, (values, value) in enumerate(zip(seen, predicted, strict=True)):
-        # five standard errors of both samples, noise across xi included; a per cent of theta is ten of them
-        error = 5 * np.hypot(np.std(values) / np.sqrt(count), spread[k] / np.sqrt(200_000)) + (1e-3 if k == 2 else 0)
-        assert abs(np.mean(values) - value) < error
+    seen = [feature @ q, feature @ across, (rest**2).sum(axis=1) / (d - 2)]
+    for values, theory in zip(seen, predicted, strict=True):
+        error = np.hypot(np.std(values), np.std(theory)) / np.sqrt(count)
+        assert abs(np.mean(values) - np.mean(theory)) < 5 * error  # chance 6e-7
+        assert 5 * error < 0.02 * abs(np.mean(theory))  # so that 2 per cent are seen
 
 
 def test_arrangements_of_the_signals() -> None:
