@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import sympy as sp
 from sympy.core.relational import Relational
 
+from derive import polynomial
 from derive.expectation import Expectation
 from derive.functions import He, LogCosh, Phi, SoftmaxEntry, relu, sigmoid, softplus
 from derive.measures import Gaussian, Pushforward
@@ -236,11 +237,8 @@ def _same_zeros(expr: sp.Expr) -> sp.Expr:
 
 def affine(expr: sp.Basic, variables: Sequence[sp.Symbol]) -> Affine | None:
     """`expr` as sum_i a_i x_i + c, None where it is not affine in the variables."""
-    polynomial = expr.as_poly(*variables) if isinstance(expr, sp.Expr) and not expr.is_Matrix else None
-    if polynomial is None or polynomial.total_degree() > 1:
-        return None
-    coefficients = tuple(polynomial.coeff_monomial(v) for v in variables)
-    return Affine(coefficients, polynomial.coeff_monomial(1))
+    form = polynomial.affine(expr, tuple(variables)) if isinstance(expr, sp.Expr) and not expr.is_Matrix else None
+    return None if form is None else Affine(*form)
 
 
 def normal(form: Affine) -> Affine:

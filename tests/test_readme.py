@@ -40,7 +40,9 @@ LONG = [c for c in commands() if any(t in c for t in SLOW_TASKS) and " verify " 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", LONG)
-def test_long_commands(command: str) -> None:
+def test_long_commands(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_tasks(tmp_path)
     with pytest.raises(SystemExit) as stop:
         limitlaw.main(shlex.split(command)[1:])
     assert stop.value.code == 0
