@@ -85,24 +85,13 @@ class Expectation(Scope):
         return bool(self.integrand.is_real) or None
 
     def _eval_derivative(self, s: sp.Symbol) -> sp.Expr:
-        """d/ds E F = E dF/ds + sum_i mean_i' E d_i F + (1/2) sum_ij cov_ij' E d_i d_j F  [Bonnet; Price]."""
+        """d/ds E F = E dF/ds and what the law changes with s."""
         law = self.measure
         f, x = self.integrand, self.variables
         if f.has(sp.Heaviside, sp.sign):
             # 1[x > 0]^n = 1[x > 0] before it is differentiated: a point mass times a jump has no meaning
             f = sp.Add(*(t.expr for t in terms(f, tuple(x))))
-        parts = [f.diff(s)]
-        if law.has_free(s):
-            if not isinstance(law, Gaussian):
-                raise NotImplementedError(f"No derivative rule for the parameters of {type(law).__name__}.")
-            first = [f.diff(v) for v in x]
-            parts += [law.mean[i].diff(s) * first[i] for i in range(law.dim)]
-            for i in range(law.dim):
-                for j in range(i, law.dim):
-                    rate = law.cov[i, j].diff(s) * (sp.S.Half if i == j else 1)
-                    if rate != 0:
-                        parts.append(rate * first[i].diff(x[j]))
-        return sp.Add(*(Expectation(t, x, law) for t in parts if t != 0))
+        return sp.Add(*(Expectation(t, x, law) for t in law.derivative(f, tuple(x), s) if t != 0))
 
     def _sympystr(self, printer: Any) -> str:
         body = ", ".join(printer._print(a) for a in (self.integrand, list(self.variables)))

@@ -241,8 +241,13 @@ def expand_hermite(expr: sp.Expr) -> sp.Expr:
 
 
 def elementary(expr: sp.Expr) -> sp.Expr:
-    """Write relu, sigmoid, softplus, LogCosh and Phi by SymPy's own functions."""
-    return _rewrite(expr, _RealFunction, lambda e: e.elementary())
+    """Write relu, sigmoid, softplus, LogCosh, Phi and softmax by SymPy's own functions."""
+    return _rewrite(_rewrite(expr, _RealFunction, _elementary), SoftmaxEntry, _elementary)
+
+
+def _elementary(node: Any) -> sp.Expr:
+    written: sp.Expr = node.elementary()
+    return written
 
 
 def without_kinks_hidden(expr: sp.Expr) -> sp.Expr:

@@ -22,6 +22,14 @@ class Measure(sp.Basic):
         """The law of the coordinates `keep`, in that order."""
         raise NotImplementedError
 
+    def derivative(self, f: sp.Expr, variables: Sequence[sp.Symbol], s: sp.Symbol) -> list[sp.Expr]:
+        """Integrands whose expectations sum to the derivative of E f(variables) in s."""
+        return [f.diff(s), *(self.rates(f, variables, s) if self.has_free(s) else ())]
+
+    def rates(self, f: sp.Expr, variables: Sequence[sp.Symbol], s: sp.Symbol) -> list[sp.Expr]:
+        """The part of this by s as a parameter of the law."""
+        raise NotImplementedError(f"No derivative rule for the parameters of {type(self).__name__}.")
+
 
 class Gaussian(Measure):
     """N(mean, cov): mean a tuple of length dim, cov a symmetric (dim, dim) matrix; both may hold symbols.
@@ -60,6 +68,17 @@ class Gaussian(Measure):
     def marginal(self, keep: Sequence[int]) -> Gaussian:
         keep = list(keep)
         return Gaussian([self.mean[i] for i in keep], self.cov.extract(keep, keep))
+
+    def rates(self, f: sp.Expr, variables: Sequence[sp.Symbol], s: sp.Symbol) -> list[sp.Expr]:
+        """sum_i mean_i' E d_i f + (1/2) sum_ij cov_ij' E d_i d_j f  [Bonnet; Price]."""
+        first = [f.diff(v) for v in variables]
+        parts = [self.mean[i].diff(s) * first[i] for i in range(self.dim)]
+        for i in range(self.dim):
+            for j in range(i, self.dim):
+                rate = self.cov[i, j].diff(s) * (sp.S.Half if i == j else 1)
+                if rate != 0:
+                    parts.append(rate * first[i].diff(variables[j]))
+        return parts
 
 
 class Pushforward(Measure):

@@ -20,6 +20,7 @@ __all__ = [
     "Prox",
     "Region",
     "closed_proximal",
+    "confinement",
     "kinks",
     "minimisers",
     "non_convex_point",
@@ -119,14 +120,31 @@ class _Piece:
 
 
 def kinks(loss: sp.Lambda) -> tuple[sp.Expr, ...] | None:
-    """Where the loss changes its formula, in increasing order; None where that is not on affine forms or not known."""
+    """Where the loss changes its formula or becomes infinite, in increasing order.
+
+    None where that is not on affine forms or not known.
+    """
     pieces = _pieces(loss)
-    return None if pieces is None else tuple(p.start for p in pieces[1:])
+    if pieces is None:
+        return None
+    ends = [pieces[0].start, *(p.stop for p in pieces)]
+    return tuple(dict.fromkeys(k for k in ends if not k.is_infinite))
 
 
 def _pieces(loss: sp.Lambda) -> tuple[_Piece, ...] | None:
+    """The pieces of the interval on which the loss is finite."""
     (u,) = loss.variables
-    return _split(_Piece(-sp.oo, sp.oo, without_kinks_hidden(loss.expr)), u)
+    low, high, rest = confinement(loss)
+    return _split(_Piece(low, high, without_kinks_hidden(rest)), u)
+
+
+def confinement(loss: sp.Lambda) -> tuple[sp.Expr, sp.Expr, sp.Expr]:
+    """(low, high, rest): the interval on which the loss is finite, and what it is there."""
+    inside = [t for t in sp.Add.make_args(loss.expr) if isinstance(t, Confined)]
+    if len(inside) > 1:
+        raise ValueError(f"A loss is confined to one interval, not to those of {inside}.")
+    low, high = inside[0].args[1:] if inside else (-sp.oo, sp.oo)
+    return low, high, loss.expr - sp.Add(*inside)
 
 
 def _split(piece: _Piece, u: sp.Symbol) -> tuple[_Piece, ...] | None:
@@ -173,10 +191,10 @@ def _joined(pieces: tuple[_Piece, ...]) -> tuple[_Piece, ...]:
 def slope_at(loss: sp.Lambda, place: sp.Expr, *, from_below: bool) -> sp.Expr:
     """The one-sided derivative loss'(place -) or loss'(place +), infinite outside the set of an indicator."""
     (u,) = loss.variables
-    if isinstance(loss.expr, Confined):
-        _, low, high = loss.expr.args
-        below, above = (place <= low, place > high) if from_below else (place < low, place >= high)
-        return -sp.oo if below == sp.true else sp.oo if above == sp.true else sp.S.Zero
+    low, high, _ = confinement(loss)
+    below, above = (place <= low, place > high) if from_below else (place < low, place >= high)
+    if sp.true in (below, above):
+        return -sp.oo if below == sp.true else sp.oo
     pieces = _pieces(loss)
     if pieces is None:
         return loss.expr.diff(u).xreplace({u: place})
@@ -255,38 +273,36 @@ def regions(loss: sp.Lambda, V: sp.Expr, w: sp.Expr) -> tuple[Region, ...] | Non
     """The regions of prox_{V loss}(w) for a convex loss of linear and quadratic pieces, else None.
 
     On a piece a u^2/2 + b u + c, the first-order condition w = u + V (a u + b) gives u = (w - V b)/(1 + V a); at a
-    kink k, Prox = k for V loss'(k -) <= w - k <= V loss'(k +).
+    kink k, Prox = k for V loss'(k -) <= w - k <= V loss'(k +), these slopes infinite where the loss ends.
     """
     (u,) = loss.variables
-    if isinstance(loss.expr, Confined):
-        return _projections(loss.expr, V, w)
     pieces = _pieces(loss)
     if pieces is None:
         return None
     found: list[Region] = []
+    stop = -sp.oo
     for piece in pieces:
         polynomial = sp.Poly(piece.expr, u) if piece.expr.is_polynomial(u) else None
         if polynomial is None or polynomial.degree() > 2:
             return None
         a, b = 2 * polynomial.coeff_monomial(u**2), polynomial.coeff_monomial(u)
         low, high = (k if k.is_infinite else expand(k + V * (a * k + b)) for k in (piece.start, piece.stop))
-        if found:
-            k = piece.start
-            found.append(Region(found[-1].stop, low, k, piece.expr.xreplace({u: k}), (w - k) / V, 1 / V))
+        if not piece.start.is_infinite:
+            found.append(_resting(stop, low, piece.start, piece.expr, u, V, w))
         inside = (w - V * b) / (1 + V * a)
         at = piece.expr.xreplace({u: inside})
         found.append(Region(low, high, inside, at, (a * w + b) / (1 + V * a), a / (1 + V * a)))
-    return tuple(r for r in found if expand(r.stop - r.start) != 0)
+        stop = high
+    if not pieces[-1].stop.is_infinite:
+        found.append(_resting(stop, sp.oo, pieces[-1].stop, pieces[-1].expr, u, V, w))
+    return tuple(r for r in found if r.start != r.stop and expand(r.stop - r.start) != 0)
 
 
-def _projections(confined: sp.Expr, V: sp.Expr, w: sp.Expr) -> tuple[Region, ...]:
-    """Prox of the indicator of an interval: the projection onto it."""
-    _, low, high = confined.args
-    zero = sp.S.Zero
-    below = Region(-sp.oo, low, low, zero, (w - low) / V, 1 / V)
-    above = Region(high, sp.oo, high, zero, (w - high) / V, 1 / V)
-    inside = [Region(low, high, w, zero, zero, zero)] if low != high else []
-    return tuple(r for r in (below, *inside, above) if r.start != r.stop)
+def _resting(
+    start: sp.Expr, stop: sp.Expr, kink: sp.Expr, expr: sp.Expr, u: sp.Symbol, V: sp.Expr, w: sp.Expr
+) -> Region:
+    """The region where Prox rests on a kink of the loss."""
+    return Region(start, stop, kink, expr.xreplace({u: kink}), (w - kink) / V, 1 / V)
 
 
 def closed_proximal(expr: sp.Expr) -> sp.Expr:

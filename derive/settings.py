@@ -11,7 +11,7 @@ import sympy as sp
 
 from derive.document import Table, TaskError
 
-__all__ = ["Grid", "Method", "SolveSettings", "VerifySettings"]
+__all__ = ["Grid", "Method", "Optimiser", "SolveSettings", "VerifySettings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,15 @@ class Method(enum.Enum):
     BOTH = "both"
 
 
+class Optimiser(enum.Enum):
+    """How a matrix is trained: weights by L-BFGS or Adam, the matrix itself by proximal gradients, or message passing."""
+
+    LBFGS = "lbfgs"
+    ADAM = "adam"
+    PROXIMAL = "proximal"
+    AMP = "amp"
+
+
 @dataclass(frozen=True, slots=True)
 class SolveSettings:
     """`times`: where a flow is reported; `escape`: the overlap that counts as escaped.
@@ -106,16 +115,20 @@ class SolveSettings:
 
 @dataclass(frozen=True, slots=True)
 class VerifySettings:
-    """Sizes, number of seeds, kind of simulation, and the chance to reject a correct theory."""
+    """Sizes, number of seeds, kind of simulation, and the chance to reject a correct theory.
+
+    `optimiser`: by which a student is trained where there are several, None for the family's own choice.
+    """
 
     dimensions: tuple[int, ...] = (100, 200, 400)
     seeds: int = 32
     method: Method = Method.DIRECT
     false_alarm: Fraction = Fraction(1, 10**6)
+    optimiser: Optimiser | None = None
 
     @classmethod
-    def read(cls, table: Table, *, methods: bool = True) -> Self:
-        """From the table [verify]; methods: whether there are several kinds of simulation."""
+    def read(cls, table: Table, *, methods: bool = True, optimisers: bool = False) -> Self:
+        """From the table [verify]; methods, optimisers: whether there are several of these."""
         dimensions = table.integers("dimensions", 4, 10**9, default=(100, 200, 400))
         seeds = table.integer("seeds", 2, 100_000, default=32)
         words = tuple(m.value for m in Method)
@@ -124,4 +137,6 @@ class VerifySettings:
         if not (chance.is_Rational and 0 < chance < 1):
             raise TaskError(f"verify.false_alarm is {chance}; a rational between 0 and 1 is needed.")
         false_alarm = Fraction(int(chance.p), int(chance.q))
-        return cls(tuple(sorted(set(dimensions))), seeds, method, false_alarm)
+        chosen = optimisers and table.has("optimiser")
+        optimiser = Optimiser(table.choice("optimiser", [o.value for o in Optimiser])) if chosen else None
+        return cls(tuple(sorted(set(dimensions))), seeds, method, false_alarm, optimiser)

@@ -84,6 +84,11 @@ class TaskSpec(abc.ABC):
         return None
 
     @property
+    def proxy(self) -> EquationSystem | None:
+        """An easier system that has the unknowns to be solved for among its own: where to start from."""
+        return None
+
+    @property
     def limit(self) -> Limit | None:
         """What is solved where `equations` have no solution for a parameter at its end; None where nothing is known."""
         return None

@@ -11,12 +11,16 @@ import sympy as sp
 
 from derive.measures import Measure
 from derive.proximal import Moreau, MoreauCurvature, MoreauSlope, Prox, Region, regions
+from derive.vector_proximal import VectorCurvature, VectorMoreau, VectorProx, VectorSlope
 from solve.elementary import compile_expressions
-from solve.proximal import POINT, STEP, Solver, parameters_of, proximal_solver
+from solve.proximal import POINT, STEP, parameters_of, proximal_solver
+from solve.vector_proximal import vector_solver
 
 __all__ = ["compile_functions", "without_affine"]
 
-_PROXIMAL = (Prox, Moreau, MoreauSlope, MoreauCurvature)
+_SCALAR = (Prox, Moreau, MoreauSlope, MoreauCurvature)
+_VECTOR = (VectorProx, VectorMoreau, VectorSlope, VectorCurvature)
+_PROXIMAL = (*_SCALAR, *_VECTOR)
 
 
 def compile_functions(expressions: Sequence[sp.Expr], arguments: Sequence[sp.Symbol]) -> Callable[..., Sequence[Any]]:
@@ -27,9 +31,9 @@ def compile_functions(expressions: Sequence[sp.Expr], arguments: Sequence[sp.Sym
     nodes = sorted(set().union(*(_outermost(e) for e in expressions)), key=sp.default_sort_key)
     if not nodes:
         return compile_expressions(expressions, arguments)
-    calls = tuple(_Call.of(*key) for key in dict.fromkeys(n.args for n in nodes))
-    names = {key: sp.symbols("prox loss slope curvature", cls=sp.Dummy, real=True) for key in _keys(calls)}
-    values = {n: _value(n, *names[n.args]) for n in nodes}
+    calls = tuple(_call(n) for n in {_key(n): n for n in nodes}.values())
+    names = {c.key: tuple(sp.Dummy(f"p{i}", real=True) for i in range(c.count)) for c in calls}
+    values = {n: _value(n, names[_key(n)]) for n in nodes}
     inputs = compile_functions([i for c in calls for i in c.inputs], arguments)
     lifted = [e.xreplace(values) for e in expressions]
     function = compile_functions(lifted, (*arguments, *itertools.chain(*names.values())))
@@ -46,25 +50,46 @@ def _outermost(expr: sp.Basic) -> set[sp.Expr]:
 
 @dataclass(frozen=True)
 class _Call:
-    """One solution: of which node, by what, and from which inputs: V, w and the parameters of the loss."""
+    """One solution: of which nodes, by what, from which inputs, and of how many numbers."""
 
     key: tuple[Any, ...]
-    solver: Solver
+    solver: Callable[..., Sequence[Any]]
     inputs: tuple[sp.Expr, ...]
-
-    @staticmethod
-    def of(loss: sp.Lambda, V: sp.Expr, w: sp.Expr) -> _Call:
-        return _Call((loss, V, w), proximal_solver(loss), (V, w, *parameters_of(loss)))
+    count: int
 
 
-def _keys(calls: Sequence[_Call]) -> list[tuple[Any, ...]]:
-    return [c.key for c in calls]
+def _key(node: sp.Expr) -> tuple[Any, ...]:
+    return node.args[:4] if isinstance(node, _VECTOR) else node.args
 
 
-def _value(node: sp.Expr, prox: sp.Symbol, loss: sp.Symbol, slope: sp.Symbol, curvature: sp.Symbol) -> sp.Expr:
-    if isinstance(node, Moreau):
-        return loss + node.V * slope**2 / 2
-    return {Prox: prox, MoreauSlope: slope, MoreauCurvature: curvature}[type(node)]
+def _call(node: sp.Expr) -> _Call:
+    """The solution that a node needs; its inputs are V, w, starts and the parameters of the loss."""
+    loss, V, w, *starts = _key(node)
+    parameters = parameters_of(loss)
+    if not isinstance(node, _VECTOR):
+        return _Call(_key(node), proximal_solver(loss), (V, w, *parameters), 4)
+    rows = tuple(starts[0])
+    solver = vector_solver(loss, len(rows))
+    k = len(w)
+    return _Call(_key(node), solver, (V, *w, *(s for row in rows for s in row), *parameters), 2 * k + 1 + k * k)
+
+
+def _value(node: sp.Expr, found: Sequence[sp.Symbol]) -> sp.Expr:
+    """What the node is, of the numbers that its solver gives."""
+    if not isinstance(node, _VECTOR):
+        prox, loss, slope, curvature = found
+        if isinstance(node, Moreau):
+            return loss + node.V * slope**2 / 2
+        return {Prox: prox, MoreauSlope: slope, MoreauCurvature: curvature}[type(node)]
+    k = len(node.w)
+    slopes = found[k + 1 : 2 * k + 1]
+    if isinstance(node, VectorMoreau):
+        return found[k] + node.V * sp.Add(*(r**2 for r in slopes)) / 2
+    if isinstance(node, VectorCurvature):
+        i, j = node.indices
+        return found[2 * k + 1 + i * k + j]
+    (i,) = node.indices
+    return found[i] if isinstance(node, VectorProx) else slopes[i]
 
 
 @dataclass(frozen=True)
@@ -81,10 +106,10 @@ class _Staged:
 
 def without_affine(expr: sp.Expr) -> sp.Expr:
     """An equal expression without the nodes whose prox is one affine function, as that of a square is."""
-    nodes = _outermost(expr)
+    nodes = {n for n in _outermost(expr) if not isinstance(n, _VECTOR)}
     found = {n.args[0]: regions(n.args[0], STEP, POINT) for n in nodes}
     if any(r is not None and len(r) == 1 for r in found.values()):
-        return expr.replace(lambda e: isinstance(e, _PROXIMAL), lambda e: _affine(e, found.get(e.args[0])))
+        return expr.replace(lambda e: isinstance(e, _SCALAR), lambda e: _affine(e, found.get(e.args[0])))
     return expr
 
 

@@ -99,10 +99,15 @@ def _solve_point(
     errors = {s: _point_of(ledger.errors[s], index) for s in ledger.uncertain(block.reads)}
     spread = {s: _point_of(ledger.scatter[s], (*index, slice(None))) for s in block.reads & ledger.scatter.keys()}
     box = box_of(block)
-    by_rules = block.has_roots and isinstance(solver, Newton) and solver.jacobian is None
-    linear = block.linearised(tuple(sorted({*errors, *spread}, key=str))) if by_rules else None
-    if linear is not None and isinstance(solver, Newton):
-        outcome = _newton(block.coarse(linear), linear, values, solver, x0, box)
+    newton = _by_rules(block, solver)
+    linear = None if newton is None else block.linearised(tuple(sorted({*errors, *spread}, key=str)))
+    if linear is not None and newton is not None:
+        outcome = _newton(block.coarse(linear), linear, values, newton, x0, box)
+        if outcome.status is not Status.converged and not block.has_roots:
+            rough = block.coarse(linear) or linear
+            near = solver.solve(lambda x: x + rough.residual(values, x).value, x0, box)
+            nearer = _newton(None, linear, values, newton, near.x, box)
+            outcome = replace(nearer, evaluations=sum(o.evaluations for o in (outcome, near, nearer)))
         if outcome.status is Status.converged:
             return _followed(linear, values, errors, spread, outcome)
         if len(x0) > 1:
@@ -119,6 +124,16 @@ def _solve_point(
     if unstable:
         notes += ("at a fixed point that its own iteration leaves: there is another; see fixed_points().",)
     return _Point(outcome, error, notes, unstable)
+
+
+def _by_rules(block: LoweredBlock, solver: AbstractFixedPointSolver) -> Newton | None:
+    """Newton's method as the solver has it, where derivatives by rule serve: for roots, and for sampled averages.
+
+    These are costly, and derivatives give each scrambling's part of their error.
+    """
+    newton = solver.newton if isinstance(solver, AndersonNewton) else solver
+    wanted = (block.has_roots or block.is_sampled) and isinstance(newton, Newton) and newton.jacobian is None
+    return newton if wanted and isinstance(newton, Newton) else None
 
 
 def _newton(

@@ -216,7 +216,7 @@ def _choices(node: sp.Basic) -> tuple[sp.Expr, ...]:
 def _factors(argument: sp.Expr, variables: Sequence[sp.Symbol]) -> list[sp.Expr]:
     """Factors whose zero sets make up that of the argument, those that read the variables."""
     if argument.as_poly(*variables) is not None:
-        factors = [f for f, _ in sp.factor_list(argument)[1]]
+        factors = [f for f, _ in sp.factor_list(sp.numer(sp.together(argument)))[1]]
         return [f for f in factors if f.has_free(*variables)]
     simpler = [_same_zeros(f.as_base_exp()[0]) for f in sp.Mul.make_args(argument)]
     if simpler == [argument]:

@@ -19,9 +19,10 @@ from numpy.typing import ArrayLike
 
 from derive.binding import Binder, binders
 from derive.expectation import Expectation, expectations
-from derive.measures import Pushforward
+from derive.measures import Gaussian, Pushforward
 from derive.minimum import Minimum
 from derive.rules.spectral import is_spectral
+from derive.spectra import Spectrum
 from derive.sums import PositiveSum
 from derive.table import Unsupported
 from solve.curves import Curve
@@ -34,6 +35,7 @@ from solve.quadrature import Accuracy, Array, Estimate, Structure, integrate
 from solve.reduction import reduce_expectations
 from solve.sampled import SampledGroup, sampled_groups
 from solve.separation import Separation
+from solve.spectral import SpectralGroup, spectral_groups
 from solve.sums import Compiler, SumGroup, sum_group
 
 __all__ = ["Lowered", "lower"]
@@ -122,7 +124,7 @@ class _Program:
     """A compiled function of the arguments and of the expectations, which the groups evaluate."""
 
     function: Callable[..., Sequence[Any]]
-    groups: tuple[_Group | PairGroup | SampledGroup | Curve | SumGroup | MinimumGroup, ...]
+    groups: tuple[_Group | PairGroup | SampledGroup | SpectralGroup | Curve | SumGroup | MinimumGroup, ...]
 
     def __call__(self, arguments: list[Any]) -> Found:
         found, scatter = self.with_scatter(arguments)
@@ -260,7 +262,12 @@ def _program(
     held = {n: sp.Dummy("node", real=True) for n in nodes}
     written = [reduce_expectations(without_affine(e.xreplace(held))) for e in expressions]
     every = sorted(set().union(*(expectations(e) for e in written)), key=sp.default_sort_key)
-    found = [e for e in every if not isinstance(e.measure, Pushforward)]
+    found = [e for e in every if isinstance(e.measure, Gaussian)]
+    spectral = spectral_groups(
+        [e for e in every if isinstance(e.measure, Spectrum)],
+        arguments,
+        lambda e, own: _program(e, own, accuracy, series=False),
+    )
     sampled = sampled_groups(
         [e for e in every if isinstance(e.measure, Pushforward)],
         arguments,
@@ -280,14 +287,14 @@ def _program(
         gathered.setdefault(same, []).append((e, kind))
     members = [e for group in gathered.values() for e, _ in group]
     members += [s.expectation for group in pairs.values() for s in group]
-    members += [e for _, group in sampled for e in group]
+    members += [e for _, group in (*sampled, *spectral) for e in group]
     symbols = {e: sp.Dummy("average", real=True) for e in members}
     inputs = (*arguments, *symbols.values(), *held.values())
     function = compile_functions([e.xreplace(symbols) for e in written], inputs)
     groups = [_quadrature_group(tuple(g), arguments, accuracy) for g in gathered.values()]
     in_pairs = (_pair_group(g, arguments, accuracy) for g in pairs.values())
     on_nodes = (_node_group(n, arguments, accuracy) for n in nodes)
-    return _Program(function, (*groups, *in_pairs, *(group for group, _ in sampled), *on_nodes))
+    return _Program(function, (*groups, *in_pairs, *(group for group, _ in (*sampled, *spectral)), *on_nodes))
 
 
 def _node_group(node: Binder, arguments: tuple[sp.Symbol, ...], accuracy: Accuracy) -> SumGroup | MinimumGroup:

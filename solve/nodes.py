@@ -101,7 +101,7 @@ def sobol_normal(dim: int, log_points: int, replica: int, chunk: int) -> Iterato
 
 @functools.lru_cache(maxsize=4 * SCRAMBLINGS)
 def scrambled_normal(dim: int, log_points: int, scrambling: int) -> Array:
-    """t: (dim, 2^log_points) normal points by one of `SCRAMBLINGS` scramblings of the Sobol sequence.
+    """t: (dim, 2^log_points) normal points by one scrambling of the Sobol sequence; `SCRAMBLINGS` of them go together.
 
     Up to 64 coordinates, the first ones are the same for any dim.
     """

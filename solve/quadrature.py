@@ -34,12 +34,14 @@ class Accuracy:
     """Aim at |error| <= max(atol, rtol |value|), with at most `max_points` nodes for each law of a batch.
 
     samples: Sobol points, of all scramblings together, for laws of what is made of many Gaussian variables.
+    scrambled: which set of scramblings these have; the results of two sets are independent.
     """
 
     rtol: float = 1e-10
     atol: float = 1e-13
     max_points: int = 2**22
     samples: int = 2**15
+    scrambled: int = 0
 
     def __post_init__(self) -> None:
         if not (self.rtol >= 0 and self.atol >= 0 and self.rtol + self.atol > 0 and self.max_points > 0):

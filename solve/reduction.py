@@ -11,6 +11,7 @@ import sympy as sp
 
 from derive.expectation import Expectation
 from derive.measures import Gaussian, Pushforward
+from derive.spectra import Spectrum
 from derive.table import Unsupported
 from solve.kinks import Affine, affine, normal
 
@@ -36,7 +37,7 @@ def reduce_expectations(expr: sp.Expr) -> sp.Expr:
 
 @functools.lru_cache(maxsize=4096)
 def _reduced(e: Expectation) -> sp.Expr:
-    if isinstance(e.measure, Pushforward):
+    if isinstance(e.measure, Pushforward | Spectrum):
         return e
     if not isinstance(e.measure, Gaussian):
         raise Unsupported(f"No quadrature for {type(e.measure).__name__}; Gaussian laws and their images have one.")

@@ -38,10 +38,11 @@ Compile = Callable[[Sequence[sp.Expr], tuple[sp.Symbol, ...]], Function]
 # ---- one law ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Sample:
-    """The outputs of a law at 2^log_points points of each scrambling."""
+    """The outputs of a law at 2^log_points points of each scrambling, of the set `scrambled` of these."""
 
     law: Pushforward
     log_points: int
+    scrambled: int = 0
 
     @functools.cached_property
     def parameters(self) -> tuple[sp.Symbol, ...]:
@@ -60,7 +61,7 @@ class Sample:
         return tuple(np.concatenate(columns) for columns in zip(*every, strict=True))
 
     def _normal(self, scrambling: int) -> Array:
-        return scrambled_normal(self.law.base.dim + _EXTRA, self.log_points, scrambling)
+        return scrambled_normal(self.law.base.dim + _EXTRA, self.log_points, self.scrambled * SCRAMBLINGS + scrambling)
 
     def _computed(self, values: tuple[float, ...]) -> tuple[Array, ...]:
         base = self._base(values)
@@ -107,9 +108,9 @@ class Sample:
 
 
 @functools.lru_cache(maxsize=64)
-def _sample(law: Pushforward, log_points: int) -> Sample:
+def _sample(law: Pushforward, log_points: int, scrambled: int) -> Sample:
     """One object for equal laws, so that systems compiled apart share its points."""
-    return Sample(law, log_points)
+    return Sample(law, log_points, scrambled)
 
 
 def _log_points(samples: int) -> int:
@@ -134,7 +135,7 @@ class SampledGroup:
 
     def with_samples(self, samples: int) -> SampledGroup:
         """The same with that many points."""
-        return replace(self, sample=_sample(self.sample.law, _log_points(samples)))
+        return replace(self, sample=_sample(self.sample.law, _log_points(samples), self.sample.scrambled))
 
     def __call__(self, arguments: list[Any]) -> Estimate:
         """value, error and scatter (count, *shape) of the shape to which the arguments it reads broadcast."""
@@ -215,7 +216,7 @@ def _group(
     law = Pushforward(base, inputs, [(s, d) for d, s in merged.items()], outputs)
     free = set().union(*(e.free_symbols for e in members))
     own = tuple(s for s in arguments if s in free)
-    sample = _sample(law, _log_points(accuracy.samples))
+    sample = _sample(law, _log_points(accuracy.samples), accuracy.scrambled)
     return SampledGroup(
         sample,
         tuple(arguments.index(s) for s in own),

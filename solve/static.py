@@ -22,6 +22,7 @@ from solve.result import Prediction, SolveError, Status
 __all__ = ["StaticSolver", "accuracy_of"]
 
 _EASING = tuple(10 ** (-k / 2) for k in range(17))
+_COARSE = 2**13  # sampled points
 _GROWS = 0.1  # exponent in the easing, of an unknown that is taken to run to infinity
 _ROUGH = 1e-2
 _SAME = 1e-6
@@ -48,10 +49,16 @@ class StaticSolver:
     main: CompiledSystem
 
     @cached_property
+    def proxy(self) -> CompiledSystem | None:
+        """The system whose solution is a start, compiled for few sampled points."""
+        found = self.derivation.task.proxy
+        return None if found is None else compile_system(found, _coarse(self.main.accuracy))
+
+    @cached_property
     def eased(self) -> tuple[CompiledSystem, sp.Symbol] | None:
         """The system with a parameter that eases it, compiled."""
         found = self.derivation.task.eased
-        return None if found is None else (compile_system(found[0], self.main.accuracy), found[1])
+        return None if found is None else (compile_system(found[0], _coarse(self.main.accuracy)), found[1])
 
     @cached_property
     def limit(self) -> tuple[CompiledSystem, Limit] | None:
@@ -64,9 +71,10 @@ class StaticSolver:
 
         Where nothing converges `SolveError` is raised, or with throw=False the status says so.
         """
+        start = start or self._from_proxy(values)
         found = self.main.solve(values, solver=QUICK, start=start, throw=False)
         if found.status is not Status.converged and self.eased is not None:
-            found = continued(*self.eased, values)
+            found = self._eased_to(values)
         if found.status is not Status.converged and self.limit is not None and _vanishes(self.limit[1], values):
             found = self._at_the_limit(*self.limit, values, found)
         if throw and found.status not in (Status.converged, Status.diverges):
@@ -77,6 +85,24 @@ class StaticSolver:
                 found.residual,
             )
         return found
+
+    def _from_proxy(self, values: Values) -> Values | None:
+        """The solution of the proxy, None where there is none."""
+        if self.proxy is None:
+            return None
+        near = self.proxy.restricted(self.main.iterated).solve(values, solver=QUICK, throw=False)
+        known = {s: float(near[s]) for s in self.main.iterated}
+        return known if near.status is Status.converged and np.isfinite(list(known.values())).all() else None
+
+    def _eased_to(self, values: Values) -> Prediction:
+        """The solution that eased systems lead to, on few sampled points until the end."""
+        assert self.eased is not None
+        near = continued(*self.eased, values)
+        if near.status is not Status.converged or self.eased[0].accuracy == self.main.accuracy:
+            return near
+        start = {s: float(near[s]) for s in self.main.iterated}
+        found = self.main.solve(values, solver=QUICK, start=start, throw=False)
+        return replace(found, evaluations=found.evaluations + near.evaluations)
 
     def _at_the_limit(self, compiled: CompiledSystem, limit: Limit, values: Values, failed: Prediction) -> Prediction:
         """The limit, sought from eased solutions; where there is none and they run away, what stays bounded."""
@@ -134,6 +160,11 @@ class StaticSolver:
             statuses=dict.fromkeys(unknowns, Status.diverges),
             notes=(*failed.notes, _SINGULAR_NOTE),
         )
+
+
+def _coarse(accuracy: Accuracy) -> Accuracy:
+    """Of a path to the solution."""
+    return replace(accuracy, samples=min(accuracy.samples, _COARSE))
 
 
 def _vanishes(limit: Limit, values: Values) -> bool:

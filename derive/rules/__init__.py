@@ -18,6 +18,7 @@ from derive.functions import He, Phi, relu
 from derive.measures import Gaussian
 from derive.polynomial import expand
 from derive.rules.exponentials import oscillation, reflection, tilting
+from derive.rules.free import free_moments
 from derive.rules.parameters import directions_out, parameters_out
 from derive.rules.reading import terms_of
 from derive.rules.spectral import is_spectral, spectral
@@ -30,6 +31,7 @@ from derive.rules.structure import (
     linearity,
     symmetry,
 )
+from derive.spectra import FreeConvolution, Spectrum
 
 __all__ = ["RULES", "Rule", "closed_form", "compact", "may_close", "reduced"]
 
@@ -93,7 +95,12 @@ def may_close(e: sp.Expr) -> bool:
 
 def _accept_closed(e: Expectation, rules: tuple[Rule, ...]) -> sp.Expr:
     result = _reduce(e, rules)
-    return e if result.has(Expectation) else result
+    return e if any(not _is_moment(a) for a in result.atoms(Expectation)) else result
+
+
+def _is_moment(e: Expectation) -> bool:
+    """Whether it is a number of the target's own spectrum, which no rule reduces."""
+    return isinstance(e.measure, Spectrum) and not isinstance(e.measure, FreeConvolution)
 
 
 def _accept_smaller(e: Expectation, rules: tuple[Rule, ...]) -> sp.Expr:
@@ -141,6 +148,9 @@ def _reduce(expr: sp.Expr, rules: tuple[Rule, ...] | None = None) -> sp.Expr:
     used = RULES if rules is None else rules
     if not isinstance(expr, Expectation):
         return expr.xreplace({e: _reduce(e, rules) for e in expectations(expr)})
+    if isinstance(expr.measure, Spectrum):
+        found = free_moments(expr)
+        return expr if found is None else found
     if not isinstance(expr.measure, Gaussian) or is_spectral(expr):
         return expr
     for rule in used:

@@ -1,0 +1,1 @@
+"""Attention-indexed models at finite size: data, training, message passing, spectra, feasibility."""
