@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import mpmath
@@ -268,6 +268,11 @@ class Region:
     slope: sp.Expr
     curvature: sp.Expr
 
+    @property
+    def values(self) -> tuple[sp.Expr, ...]:
+        """Prox, the loss, r and dr/dw."""
+        return self.prox, self.loss, self.slope, self.curvature
+
 
 def regions(loss: sp.Lambda, V: sp.Expr, w: sp.Expr) -> tuple[Region, ...] | None:
     """The regions of prox_{V loss}(w) for a convex loss of linear and quadratic pieces, else None.
@@ -295,7 +300,12 @@ def regions(loss: sp.Lambda, V: sp.Expr, w: sp.Expr) -> tuple[Region, ...] | Non
         stop = high
     if not pieces[-1].stop.is_infinite:
         found.append(_resting(stop, sp.oo, pieces[-1].stop, pieces[-1].expr, u, V, w))
-    return tuple(r for r in found if r.start != r.stop and expand(r.stop - r.start) != 0)
+    apart = [r for r in found if r.start != r.stop and expand(r.stop - r.start) != 0]
+    joined: list[Region] = []
+    for r in apart:
+        same = joined and all(expand(a - b) == 0 for a, b in zip(joined[-1].values, r.values, strict=True))
+        joined[-1:] = [replace(joined[-1], stop=r.stop)] if same else [*joined[-1:], r]
+    return tuple(joined)
 
 
 def _resting(

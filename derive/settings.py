@@ -63,7 +63,7 @@ class Method(enum.Enum):
 
 
 class Optimiser(enum.Enum):
-    """How a matrix is trained: weights by L-BFGS or Adam, the matrix itself by proximal gradients, or message passing."""
+    """How a matrix is trained: weights by L-BFGS or Adam, itself by proximal gradients or message passing."""
 
     LBFGS = "lbfgs"
     ADAM = "adam"

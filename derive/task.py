@@ -79,6 +79,11 @@ class TaskSpec(abc.ABC):
         return frozenset()
 
     @property
+    def absent(self) -> Mapping[str, str]:
+        """Names of values that this task does not have at its parameters, with the reason."""
+        return {}
+
+    @property
     def eased(self) -> tuple[EquationSystem, sp.Symbol] | None:
         """`equations` with one more parameter, >= 0: a solution at 1 is easily found and leads to that at 0."""
         return None

@@ -6,6 +6,7 @@ import functools
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from solve.base_spectra import AbstractBase, Index
 from solve.nodes import Array, legendre
@@ -15,6 +16,9 @@ __all__ = ["FULL", "INNER", "LEFT", "RIGHT", "Block", "Panels", "joined", "moved
 
 INNER, LEFT, RIGHT, FULL = range(4)  # which of its ends are edges of a band
 _TAIL = 1e-8  # of the coefficients of a panel: a rule exact to twice the degree errs by about its square
+_QUARTER = 1e-6  # the same for the last quarter: two coefficients alone may be small by chance
+_RIPPLE = 1e-13  # of the whole: ripples of many atoms in one panel look like a tail and are not squared
+_NOISE = 1e-12
 _LEVELS = 80
 
 
@@ -84,25 +88,32 @@ class Block:
         return Block(self.panels[rows], self.curve[rows], self.weight[rows])
 
 
-def _evaluate(base: AbstractBase, t: float, p: Panels) -> tuple[Block, Array]:
-    """The block, and the tail of its coefficients over the largest, (panels,)."""
+def _evaluate(base: AbstractBase, t: float, p: Panels) -> tuple[Block, NDArray[np.bool_]]:
+    """The block, and on which of its panels the density is resolved."""
     r = rule(base.order)
     length = (p.high - p.low)[:, None]
     below, above = r.below[p.kind], r.above[p.kind]
     offset = np.where(below < above, p.low[:, None] + length * below, p.high[:, None] - length * above)
     curve = on_curve(base, t, p.anchor, offset)
     density = curve.v * curve.slope
-    c = np.abs(np.matmul(r.coefficients[p.kind], (density * r.scale[p.kind])[:, :, None])[..., 0])
     block = Block(p, curve, density * r.weight[p.kind] * length / (np.pi * t))
-    return block, c[:, -2:].max(axis=1) / c.max(axis=1)
+    c = np.abs(np.matmul(r.coefficients[p.kind], (density * r.scale[p.kind])[:, :, None])[..., 0])
+    size = c.max(axis=1)
+    tail = c[:, -2:].max(axis=1) / size
+    good = (tail <= _TAIL) & (c[:, -(base.order // 4) :].max(axis=1) <= _QUARTER * size)
+    if base.ripples:
+        x = base.anchors[p.anchor][:, None] + curve.x_offset
+        share = (block.weight * (1 + x * x / (base.second_moment + t))).sum(axis=1)
+        good &= (tail * share <= _RIPPLE) | (tail <= _NOISE)
+    return block, good
 
 
 def refine(base: AbstractBase, t: float, panels: Panels) -> list[Block]:
     """Blocks of resolved panels that cover the given ones."""
     done: list[Block] = []
     for _ in range(_LEVELS):
-        block, tail = _evaluate(base, t, panels)
-        good, bad = np.flatnonzero(tail <= _TAIL), np.flatnonzero(~(tail <= _TAIL))
+        block, resolved = _evaluate(base, t, panels)
+        good, bad = np.flatnonzero(resolved), np.flatnonzero(~resolved)
         done.append(block[good])
         if not len(bad):
             return done

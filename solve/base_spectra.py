@@ -60,6 +60,7 @@ class AbstractBase(ABC):
     components: Index  # (n, 2): the anchors of the two ends of each component, ascending
     order: int  # nodes a panel
     near: int  # points in a group, a divisor of the order
+    ripples: bool  # v(u) may oscillate many times in a panel
 
     @abstractmethod
     def field(self, anchor: Index, low: Array, high: Array, v_low: Array, v_high: Array) -> AbstractField:
@@ -135,6 +136,7 @@ class WishartBase(AbstractBase):
     components: Index = field(init=False, repr=False, compare=False)
     order: int = field(default=32, init=False, repr=False, compare=False)
     near: int = field(default=32, init=False, repr=False, compare=False)
+    ripples: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         k = _positive("WishartBase: kappa0", self.kappa0)
@@ -248,7 +250,7 @@ class _WishartField(AbstractField):
         at = self._omega(offset, w)
         b, k = self.b, 1 / self.b**2
         re = (self.low + offset - 2) * at.y / (1 + at.y)
-        im = np.sqrt(np.maximum(at.y - re * re, 0.0))
+        im = np.sqrt(w) * at.y / at.excess
         found = (1 - k) * np.arctan2(im, b + re) + k * np.arctan2(im, re) - im / (b * at.y)
         atom = np.arctan2(np.sqrt(w), self.zero + offset)
         total: Array = self.share * found + (1 - self.share) * atom
@@ -268,6 +270,7 @@ class AtomicBase(AbstractBase):
     components: Index = field(init=False, repr=False, compare=False)
     order: int = field(default=16, init=False, repr=False, compare=False)
     near: int = field(default=4, init=False, repr=False, compare=False)
+    ripples: bool = field(default=True, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         points, weights = _checked(self.points, self.weights)

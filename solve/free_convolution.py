@@ -23,6 +23,7 @@ from solve.subordination_inverse import Points, points_at
 __all__ = ["Convolved", "Nodes", "convolve"]
 
 _REACHED = 1e-10
+_STEPS = 100
 
 
 @dataclass(frozen=True)
@@ -181,11 +182,43 @@ class Convolved:
         return found
 
     def quantile(self, p: ArrayLike) -> Array:
-        """The x with cdf(x) = p, 0 <= p <= 1."""
+        """The x with cdf(x) = p, 0 <= p <= 1; the lower of two where a gap separates them."""
         array = np.asarray(p, dtype=np.float64)
         if not ((array >= 0) & (array <= 1)).all():
             raise ValueError("quantile: p must lie in [0, 1].")
-        raise NotImplementedError
+        masses, p = self._below, array.ravel()
+        band = np.clip(np.searchsorted(masses[:, 1], p), 0, len(masses) - 1)
+        low, high = self._band_x[band].T
+        start = self.nodes()
+        x = np.clip(np.interp(p, np.cumsum(start.weight) - start.weight / 2, start.x), low, high)
+        x = np.where(p <= masses[band, 0], low, np.where(p >= masses[band, 1], high, x))
+        rows = np.flatnonzero((x > low) & (x < high))
+        x[rows] = self._newton(p[rows], x[rows], low[rows], high[rows])
+        return x.reshape(array.shape)
+
+    @cached_property
+    def _below(self) -> Array:
+        """cdf at the ends of the bands, (bands, 2)."""
+        e = self._edges
+        flat, anchor = e.offset.reshape(-1, 1), e.anchor.ravel()
+        zero = np.zeros(len(flat))
+        angle = self.base.field(anchor, flat[:, 0], flat[:, 0], zero, zero + np.inf).argument(flat, np.zeros_like(flat))
+        found: Array = np.clip(1 - angle / math.pi, 0.0, 1.0).reshape(e.offset.shape)
+        found[0, 0], found[-1, 1] = 0.0, 1.0
+        return found
+
+    def _newton(self, p: Array, x: Array, low: Array, high: Array) -> Array:
+        """cdf(x) = p between low and high, by Newton's method that turns to bisection."""
+        for _ in range(_STEPS):
+            residual = self.cdf(x) - p
+            low, high = np.where(residual < 0, x, low), np.where(residual >= 0, x, high)
+            density = self.density(x)
+            new = x - residual / np.where(density > 0, density, np.inf)
+            new = np.where((new >= low) & (new <= high), new, (low + high) / 2)
+            moved_by, x = np.abs(new - x), new
+            if ((moved_by <= 4e-15 * np.abs(x)) | (np.abs(residual) <= 4e-16)).all():
+                return x
+        raise ArithmeticError(f"quantile: not converged in {_STEPS} steps at t = {self.t}.")
 
     def sample(self, rng: np.random.Generator, n: int) -> Array:
         """n independent draws of mu_t."""

@@ -88,7 +88,7 @@ def solve_derivation(
     values = given_values(derivation, parameters or {})
     compiled = evaluated_system(derivation)
     missing = missing_parameters(compiled, values)
-    reasons = dict.fromkeys((s.name for s in derivation.task.left_out), _LEFT_OUT)
+    reasons = dict.fromkeys((s.name for s in derivation.task.left_out), _LEFT_OUT) | dict(derivation.task.absent)
     laws = evaluated_laws(derivation.laws, values, reasons)
     turns = transitions(derivation, values, certify=certify)
     reasons |= turns.reasons
@@ -125,6 +125,7 @@ def solution_record(solution: Solution) -> dict[str, Any]:
         values |= {"escape_time": number(solution.escape.time), "escape_steps": solution.escape_steps}
     if prediction is not None and prediction.axis is None:
         values |= _numbers(prediction.values)
+    values |= {name: None for name in solution.derivation.task.absent if name not in values}
     turns = solution.transitions
     critical = {name: number(c.value) for name, c in turns.critical.items()}
     values |= critical | {name: number(p) for name, p in turns.probabilities.items()}

@@ -82,9 +82,9 @@ def _outside(base: AbstractBase, t: float, edges: Edges, x: Array, band: Index) 
         slope = 1 - t * at.f[:, 0]
         step = -residual / np.where(slope > 0, slope, np.inf)
         new = offset + step
-        fine = (new > low) & (new < high) & (slope > 0)
+        fine = (new >= low) & (new <= high) & (slope > 0)
         new = np.where(fine, new, (low + high) / 2)
-        settled = (np.abs(new - offset) <= _CLOSE * np.abs(new)) | (high - low <= 4e-16 * np.abs(high))
+        settled = fine & (np.abs(step) <= _CLOSE * np.abs(new)) | (high - low <= 4e-16 * np.abs(high))
         offset = new
     return anchor, offset, zero, g
 
@@ -105,7 +105,7 @@ def _inside(base: AbstractBase, t: float, edges: Edges, x: Array, band: Index) -
     vs = np.concatenate([0 * low[:, None], table.v, 0 * low[:, None]], axis=1)
     k = np.clip((xs[place] <= target[:, None]).sum(axis=1) - 1, 0, _TABLE)
     lo, hi = us[place, k], us[place, k + 1]
-    part = (target - xs[place, k]) / (xs[place, k + 1] - xs[place, k])
+    part = np.clip((target - xs[place, k]) / (xs[place, k + 1] - xs[place, k]), 1e-12, 1 - 1e-12)
     offset = lo + part * (hi - lo)
     v = np.sqrt((1 - part) * vs[place, k] ** 2 + part * vs[place, k + 1] ** 2)
     anchor = base.nearest(base.anchors[first[place]] + offset)
@@ -150,7 +150,7 @@ def _bisected(
         residual = at.x_offset[:, 0] - target
         low, high = np.where(residual < 0, offset, low), np.where(residual >= 0, offset, high)
         new = offset - residual / at.slope[:, 0]
-        new = np.where((new > low) & (new < high), new, (low + high) / 2)
+        new = np.where((new >= low) & (new <= high), new, (low + high) / 2)
         close = (np.abs(new - offset) <= 1e-15 * np.abs(new)) | (high - low <= 4e-16 * np.abs(new)) | (residual == 0)
         if close.all():
             return offset, at.v[:, 0], at.hilbert[:, 0]

@@ -30,9 +30,9 @@ _SILENT: Callable[[str], None] = lambda _: None
 class Curve:
     """One task along `parameter`.
 
-    grid, theory: the predicted curves, (n_grid,), at the points, too. points: where it was simulated, (n_points,). ensembles: one for each
-    dimension, rising, with the points as their axis. comparison: of all numbers, against the limit extrapolated from
-    three dimensions or more.
+    grid, theory: the predicted curves, (n_grid,), at the points, too. ensembles: one for each dimension, rising, with
+    the simulated points as their axis. comparison: of all numbers, against the limit extrapolated from three dimensions
+    or more.
     """
 
     name: str

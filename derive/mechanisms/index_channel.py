@@ -19,7 +19,7 @@ from derive.functions import sigmoid
 from derive.measures import Pushforward, standard_normal
 from derive.mechanisms.potential import m, q, sigma
 from derive.polynomial import expand
-from derive.proximal import Moreau, MoreauSlope, closed_proximal
+from derive.proximal import Confined, Moreau, MoreauSlope, closed_proximal
 from derive.rules import closed_form
 from derive.symmetric_indices import Indices, adapted_basis, invariant_directions
 from derive.vector_proximal import VectorCurvature, VectorMoreau, VectorSlope
@@ -35,15 +35,21 @@ Together: TypeAlias = Callable[[sp.Lambda, sp.Expr, sp.Tuple, sp.Tuple], sp.Expr
 
 @dataclass(frozen=True)
 class IndexChannel:
-    """loss: of the entries of `target` and `student`, smooth; least where the student's labels are the target's."""
+    """loss: of the entries of `target` and `student`, smooth; least where the student's labels are the target's.
+
+    known_basis: an orthonormal basis of the coordinates, of which the loss depends on the first k, and k.
+    """
 
     loss: sp.Expr
     target: Indices
     student: Indices
+    known_basis: tuple[sp.ImmutableDenseMatrix, int] | None = None
 
     # ---- coordinates --------------------------------------------------------------------------------------
     @cached_property
     def _adapted(self) -> tuple[sp.ImmutableDenseMatrix, int]:
+        if self.known_basis is not None:
+            return self.known_basis
         directions = invariant_directions([self.loss], self.student.entries)
         return adapted_basis(self.student, directions)
 
@@ -75,8 +81,6 @@ class IndexChannel:
     @cached_property
     def parts(self) -> tuple[sp.Expr, ...] | None:
         """Losses of one coordinate each that sum to the loss, None where it does not come apart."""
-        if not self.whitened.is_polynomial(*self.v, *self.v0):
-            return None
         own: list[list[sp.Expr]] = [[] for _ in self.v]
         for term in sp.Add.make_args(self.whitened):
             read = [j for j in range(len(self.v0)) if term.has_free(self.v0[j], *self.v[j : j + 1])]
@@ -85,25 +89,47 @@ class IndexChannel:
             own[read[0] if read else 0].append(term)
         return tuple(sp.Add(*terms) for terms in own)
 
+    def gradient_at_zero(self, label_variance: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
+        """sum_j E d^2 loss/(d v0_j d v_j) and E |grad loss|^2 at v = 0; the former by Stein's lemma."""
+        at_zero = dict.fromkeys(self.v, sp.S.Zero)
+        slopes = [self.whitened.diff(v).xreplace(at_zero) for v in self.v]
+        pull = sp.Add(*(a * f for a, f in zip(self.v0, slopes, strict=False))) / label_variance
+        size = sp.Add(*(f**2 for f in slopes))
+        return self._over_target(pull, label_variance), self._over_target(size, label_variance)
+
+    def _over_target(self, expr: sp.Expr, label_variance: sp.Expr) -> sp.Expr:
+        """E of a function of the target's coordinates."""
+        g = tuple(sp.Symbol(f"g{j + 1}", real=True) for j in range(len(self.v0)))
+        integrand = expr.xreplace({a: sp.sqrt(label_variance) * x for a, x in zip(self.v0, g, strict=True)})
+        used = [x for x in g if integrand.has_free(x)]
+        law = standard_normal(len(used))
+        if len(used) > _FEW:
+            return Expectation(integrand, used, Pushforward(law, used, (), used))
+        return closed_form(sp.S(Expectation(integrand, used, law)))
+
     # ---- a quadratic loss in its place ---------------------------------------------------------------------
     def curvature(self, label_variance: sp.Expr) -> sp.Expr:
         """Half the mean second derivative of the loss in a coordinate where the student's are the target's."""
         matched = dict(zip(self.v, self.v0, strict=False))
         mean = sp.Add(*(self.whitened.diff(v, 2) for v in self.v)).xreplace(matched) / (2 * self.coordinates)
-        g = tuple(sp.Symbol(f"g{j + 1}", real=True) for j in range(len(self.v0)))
-        integrand = mean.xreplace({a: sp.sqrt(label_variance) * x for a, x in zip(self.v0, g, strict=True)})
-        used = [x for x in g if integrand.has_free(x)]
-        law = standard_normal(len(used))
-        return Expectation(integrand, used, law if len(used) <= _FEW else Pushforward(law, used, (), used))
+        return self._over_target(mean, label_variance)
 
     def quadratic(self, curvature: sp.Expr) -> IndexChannel:
         """The channel of the loss curvature * |v - v0|^2 in the same coordinates."""
+        pairs = zip(self._along(self.student.entries), self._along(self.target.entries), strict=True)
+        square = sp.Add(*((a - b) ** 2 for a, b in pairs))
+        return replace(self, loss=curvature * square, known_basis=self._adapted)
+
+    def exact(self) -> IndexChannel:
+        """The channel of a student whose coordinates are the target's: the limit of little regularisation."""
+        along = self._along(self.student.entries), self._along(self.target.entries)
+        together = sp.Add(*(Confined(a, b, b) for a, b in zip(*along, strict=True)))
+        return replace(self, loss=together, known_basis=self._adapted)
+
+    def _along(self, entries: Sequence[sp.Symbol]) -> list[sp.Expr]:
+        """The k coordinates of a matrix of indices."""
         basis, k = self._adapted
-        apart = [
-            (a - b) / c for a, b, c in zip(self.student.entries, self.target.entries, self.student.scales, strict=True)
-        ]
-        along = basis[:k, :] * sp.Matrix(apart)
-        return replace(self, loss=curvature * sp.Add(*(a**2 for a in along)))
+        return list(basis[:k, :] * sp.Matrix([h / c for h, c in zip(entries, self.student.scales, strict=True)]))
 
     # ---- averages -----------------------------------------------------------------------------------------
     def envelope(self, label_variance: sp.Expr) -> sp.Expr:

@@ -98,7 +98,7 @@ class SpectralErm:
         """Stationarity of the potential: each conjugate by the data, each order parameter by the denoiser."""
         theorem = Source(PAPER, "state evolution; derived: stationarity of the potential")
         derived = Source("derived", "definition")
-        found: list[Equation] = [Define(_quantity(target_size), self._size, derived)]
+        found: list[Equation] = [Define(_quantity(target_size), self.size, derived)]
         for symbol in (m_hat, q_hat, sigma_hat):
             found.append(Define(_quantity(symbol), _factored(self.potential.conjugate(symbol)), theorem))
         found.append(Define(_quantity(delta), sp.sqrt(q_hat) / m_hat, derived))
@@ -107,7 +107,7 @@ class SpectralErm:
         return self._closed([*found, *self.observables()], self.start)
 
     def reduced(self) -> EquationSystem | None:
-        """The same for a denoiser eta (x - eps)_+ of known slope, in delta and eps alone, None where there is no such form.
+        """The same for a denoiser eta (x - eps)_+ of known slope, in delta and eps alone; None where it has none.
 
         The conjugates must be rational in the order parameters, m_hat/Sigma_hat a number, and m_hat the one solution
         of its equation when Sigma = eta A/m_hat, A = E 2 (x - eps)_+ Re G(x), is put in.
@@ -119,12 +119,12 @@ class SpectralErm:
         derived = Source("derived", "state evolution, conjugates eliminated")
         soft = eta * (_x - eps) * sp.Heaviside(_x - eps)
         found: list[Equation] = [
-            Define(_quantity(target_size), self._size, Source("derived", "definition")),
-            Define(_quantity(response), self._of_soft(sigma, soft) * m_hat / eta, derived),
+            Define(_quantity(target_size), self.size, Source("derived", "definition")),
+            Define(_quantity(response), self.of_soft(sigma, soft) * m_hat / eta, derived),
             Define(_quantity(m_hat), strength, derived),
             Root(_quantity(eps), eps * m_hat - threshold, derived),
-            Define(_quantity(m), self._of_soft(m, soft), derived),
-            Define(_quantity(q), self._of_soft(q, soft), derived),
+            Define(_quantity(m), self.of_soft(m, soft), derived),
+            Define(_quantity(q), self.of_soft(q, soft), derived),
             Root(_quantity(delta), delta**2 - noise, derived),
             Define(_quantity(sigma), eta * response / m_hat, derived),
             Define(_quantity(sigma_hat), m_hat / ratio, derived),
@@ -152,7 +152,7 @@ class SpectralErm:
             return None
         return slope, threshold, ratio, strength, noise
 
-    def _of_soft(self, symbol: sp.Symbol, soft: sp.Expr) -> sp.Expr:
+    def of_soft(self, symbol: sp.Symbol, soft: sp.Expr) -> sp.Expr:
         """An order parameter for that denoiser, a formula of x."""
         expr = self._in_delta(self.potential.order_parameter(symbol))
         (e,) = expr.atoms(Expectation)
@@ -161,6 +161,12 @@ class SpectralErm:
         scale = m_hat if integrand.has_free(m_hat) else sp.S.One
         once = expand(integrand * scale).replace(_is_step_power, lambda n: n.base)
         return expr.xreplace({e: Expectation(once, [x], e.measure)}) / scale
+
+    def conjugates_at_zero(self) -> tuple[sp.Expr, sp.Expr]:
+        """m_hat and q_hat of a student without overlap and size, at no response: Prox there is the point itself."""
+        scale = self.alpha / (2 * _unit)
+        pull, size = self.channel.gradient_at_zero(self.label_variance)
+        return _factored(-scale * pull), _factored(scale * size)
 
     def proxy(self) -> EquationSystem:
         """The equations for a quadratic loss of the same mean curvature, which are easily solved."""
@@ -221,7 +227,8 @@ class SpectralErm:
 
     # ---- pieces -------------------------------------------------------------------------------------------
     @property
-    def _size(self) -> sp.Expr:
+    def size(self) -> sp.Expr:
+        """tr S0^2."""
         return closed_form(sp.S(Expectation(_s**2, [_s], self.spectrum)))
 
     def _without_confinement(self, s: sp.Expr) -> sp.Expr:

@@ -19,6 +19,7 @@ from derive.document import Document, Table, TaskError
 from derive.equations import EquationSystem, Quantity
 from derive.mechanisms.index_channel import IndexChannel
 from derive.mechanisms.spectral_erm import SpectralErm
+from derive.mechanisms.spectral_thresholds import SpectralThresholds
 from derive.parse import parse_expression
 from derive.proximal import Confined, confinement, non_convex_point
 from derive.settings import SolveSettings, VerifySettings
@@ -76,6 +77,7 @@ class AttentionIndexed(TaskSpec):
     frobenius: sp.Expr
     spectral: sp.Expr
     alpha: sp.Expr
+    asks_thresholds: bool
     parameters: tuple[Quantity, ...]
     values: Mapping[sp.Symbol, sp.Expr] = field(default_factory=dict)
     solve: SolveSettings = field(default_factory=SolveSettings)
@@ -108,19 +110,33 @@ class AttentionIndexed(TaskSpec):
 
     def equations(self) -> EquationSystem:
         """State evolution, whose fixed point is the minimum; for two unknowns where that is possible."""
+        if self.asks_thresholds:
+            limits = self._thresholds.equations()
+            return EquationSystem(limits.equations, self.parameters, limits.start)
         found = self.problem.reduced() or self.problem.state_evolution()
         return EquationSystem(found.equations, self.parameters, found.start)
 
+    @cached_property
+    def _thresholds(self) -> SpectralThresholds:
+        factorised = self.parametrisation is Parametrisation.FACTORISED
+        return SpectralThresholds(self.problem, sp.sqrt(self.kappa) if factorised else None, self.values)
+
+    @property
+    def absent(self) -> Mapping[str, str]:
+        return self._thresholds.absent if self.asks_thresholds else {}
+
     @property
     def proxy(self) -> EquationSystem | None:
-        if self.problem.channel.parts is not None:
+        if self.asks_thresholds or self.problem.channel.parts is not None:
             return None
         found = self.problem.proxy()
         return EquationSystem(found.equations, self.parameters, found.start)
 
     @property
-    def eased(self) -> tuple[EquationSystem, sp.Symbol]:
+    def eased(self) -> tuple[EquationSystem, sp.Symbol] | None:
         """With more Frobenius penalty, which leaves no weights at zero and makes the minimum unique."""
+        if self.asks_thresholds:
+            return None
         eps = sp.Symbol("eps_frobenius", nonnegative=True)
         found = replace(self, frobenius=self.frobenius + eps).problem.state_evolution()
         return EquationSystem(
@@ -155,11 +171,13 @@ class AttentionIndexed(TaskSpec):
             frobenius=known.at_least(penalties, "frobenius", "0"),
             spectral=penalties.scalar("spectral", names | {"s": _s}, "0"),
             alpha=known.above(channel, "alpha", "alpha"),
+            asks_thresholds="thresholds" in document.data,
             parameters=parameters,
             values=document.values,
             solve=SolveSettings.of_fixed_points(document.table("solve", required=False)),
             verify=VerifySettings.read(document.table("verify", required=False), methods=False, optimisers=True),
         )
+        document.table("thresholds", required=False)
         document.finish()
         _check_penalty(task)
         return task

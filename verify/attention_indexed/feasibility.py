@@ -7,19 +7,20 @@ onto which F^T (F F^T)^-1 projects; for some tens of dimensions.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from derive.spectra import Spectrum
 from verify.attention_indexed.risk import TrainingError
 from verify.attention_indexed.target import draw_target
 from verify.attention_indexed.tokens import Tokens, draw_tokens, index_noise
-from derive.spectra import Spectrum
+from verify.attention_indexed.vector_prox import scales_of
 
-__all__ = ["AffineSet", "interpolates", "interpolation_probability", "least_trace", "recovery_probability"]
+__all__ = ["AffineSet", "Draw", "interpolates", "interpolation_probability", "least_trace", "recovery_probability"]
 
 _MOST_STEPS = 50_000
 _FIT = 1e-6  # distance to the affine set, in units of the least norm on it, at which an S counts as fitting
@@ -37,16 +38,18 @@ class AffineSet:
     y: Tensor
 
     @classmethod
-    def of(cls, tokens: Tokens, indices: Tensor) -> AffineSet:
-        """The S with those indices (pairs, n)."""
+    def of(cls, tokens: Tokens, indices: Tensor, basis: Tensor | None = None) -> AffineSet:
+        """The S with those indices (pairs, n); basis (k, pairs): only these orthonormal coordinates are known."""
         d = tokens.d
         unit = torch.eye(d, dtype=tokens.x.dtype, device=tokens.x.device)
         parts = []
         for a, b in tokens.pairs:
             product = tokens.x[a][:, :, None] * tokens.x[b][:, None, :]
             parts.append((product + product.mT) / 2 - (unit if a == b else 0))
-        rows = torch.cat(parts).reshape(-1, d * d) / math.sqrt(d)
-        return cls(rows, indices.reshape(-1))
+        scales = scales_of(tokens.pairs, indices)
+        known = torch.eye(len(scales), dtype=unit.dtype, device=unit.device) if basis is None else basis
+        rows = torch.einsum("jp,pnik->jnik", known / scales, torch.stack(parts) / math.sqrt(d))
+        return cls(rows.reshape(-1, d * d), ((known / scales) @ indices).reshape(-1))
 
     @property
     def d(self) -> int:
@@ -64,13 +67,15 @@ class AffineSet:
         """S minus its projection onto the set: (d, d)."""
         wrong = self.rows @ s.reshape(-1) - self.y
         weights = torch.cholesky_solve(wrong[:, None], self._factor)[:, 0]
-        return (weights @ self.rows).reshape(self.d, self.d)
+        found: Tensor = (weights @ self.rows).reshape(self.d, self.d)
+        return found
 
 
 def _positive(s: Tensor, threshold: float = 0.0) -> Tensor:
     """(S - threshold)_+."""
     eigenvalues, basis = torch.linalg.eigh(s)
-    return (basis * (eigenvalues - threshold).clamp_min(0)) @ basis.T
+    found: Tensor = (basis * (eigenvalues - threshold).clamp_min(0)) @ basis.T
+    return found
 
 
 def interpolates(affine: AffineSet) -> bool:
@@ -124,52 +129,55 @@ def least_trace(affine: AffineSet, scale: float) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Drawn:
-    """Targets and tokens of one law at dimension d."""
+class Draw:
+    """Data sets of one kind: a target of that law, tokens of dimension d, `tokens` in a sample.
+
+    basis (k, pairs): the orthonormal coordinates of the indices that are seen, all of them if None; a softmax of T
+    tokens shows all but one.
+    """
 
     law: Spectrum
     d: int
-    tokens: int
+    tokens: int = 1
+    basis: Tensor | None = None
 
-    def target(self, generator: torch.Generator) -> Tensor:
-        return draw_target(self.law, {}, self.d, generator)
+    def target_and_tokens(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tokens]:
+        """A target and n samples."""
+        target = draw_target(self.law, {}, self.d, generator)
+        return target, draw_tokens(self.tokens, n, self.d, generator)
+
+    def affine(self, tokens: Tokens, indices: Tensor, n: int) -> AffineSet:
+        """What the first n samples say."""
+        return AffineSet.of(Tokens(tokens.x[:, :n]), indices[:, :n], self.basis)
 
 
-def recovery_probability(
-    law: Spectrum, d: int, counts: Sequence[int], seeds: Sequence[int], tokens: int = 1
-) -> list[float]:
+def recovery_probability(draw: Draw, counts: Sequence[int], seeds: Sequence[int]) -> list[float]:
     """The part of the targets that the least trace recovers from n samples without noise, for each n of `counts`.
 
     The samples of one target are nested: the n first of its tokens.
     """
-    found = [_recovered(_Drawn(law, d, tokens), counts, seed) for seed in seeds]
-    return torch.tensor(found, dtype=torch.float64).mean(0).tolist()
+
+    def recovered(seed: int) -> list[bool]:
+        target, tokens = draw.target_and_tokens(max(counts), torch.Generator().manual_seed(seed))
+        scale, indices = float(torch.linalg.matrix_norm(target, 2)), tokens.indices(target)
+        found = [least_trace(draw.affine(tokens, indices, n), scale) for n in counts]
+        return [float((s - target).norm()) < _RECOVERED * float(target.norm()) for s in found]
+
+    return _shares(recovered, seeds)
 
 
-def interpolation_probability(
-    law: Spectrum, noise: float, d: int, counts: Sequence[int], seeds: Sequence[int], tokens: int = 1
-) -> list[float]:
+def interpolation_probability(draw: Draw, noise: float, counts: Sequence[int], seeds: Sequence[int]) -> list[float]:
     """The part of the data sets of n samples with noise that some S >= 0 fits, for each n of `counts`; nested."""
-    found = [_interpolated(_Drawn(law, d, tokens), noise, counts, seed) for seed in seeds]
-    return torch.tensor(found, dtype=torch.float64).mean(0).tolist()
+
+    def fitted(seed: int) -> list[bool]:
+        generator = torch.Generator().manual_seed(seed)
+        target, tokens = draw.target_and_tokens(max(counts), generator)
+        indices = tokens.indices(target) + index_noise(tokens.pairs, tokens.n, noise, generator)
+        return [interpolates(draw.affine(tokens, indices, n)) for n in counts]
+
+    return _shares(fitted, seeds)
 
 
-def _recovered(drawn: _Drawn, counts: Sequence[int], seed: int) -> list[bool]:
-    generator = torch.Generator().manual_seed(seed)
-    target = drawn.target(generator)
-    tokens = draw_tokens(drawn.tokens, max(counts), drawn.d, generator)
-    scale = float(torch.linalg.matrix_norm(target, 2))
-    found = []
-    for n in counts:
-        part = Tokens(tokens.x[:, :n])
-        s = least_trace(AffineSet.of(part, part.indices(target)), scale)
-        found.append(float((s - target).norm()) < _RECOVERED * float(target.norm()))
+def _shares(happened: Callable[[int], list[bool]], seeds: Sequence[int]) -> list[float]:
+    found: list[float] = torch.tensor([happened(seed) for seed in seeds], dtype=torch.float64).mean(0).tolist()
     return found
-
-
-def _interpolated(drawn: _Drawn, noise: float, counts: Sequence[int], seed: int) -> list[bool]:
-    generator = torch.Generator().manual_seed(seed)
-    target = drawn.target(generator)
-    tokens = draw_tokens(drawn.tokens, max(counts), drawn.d, generator)
-    indices = tokens.indices(target) + index_noise(tokens.pairs, tokens.n, noise, generator)
-    return [interpolates(AffineSet.of(Tokens(tokens.x[:, :n]), indices[:, :n])) for n in counts]

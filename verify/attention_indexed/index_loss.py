@@ -25,7 +25,7 @@ def at_values(formula: sp.Expr, values: Mapping[sp.Symbol, float]) -> sp.Expr:
 class IndexLoss:
     """loss(target, own) for indices (pairs, n) each.
 
-    What depends on the target alone, the labels, is evaluated once: `labels` gives `known` (k, n), which the others take.
+    What depends on the target alone is evaluated once: `labels` gives `known` (k, n), which the others take.
     """
 
     target: Lowered
@@ -47,9 +47,8 @@ class IndexLoss:
         slopes = [_without_masses(formula.diff(h)) for h in own]
         bends = [_without_masses(slopes[i].diff(own[j])) for i in range(len(own)) for j in range(i, len(own))]
         arguments = (*parts.values(), *own)
-        known = lower(list(parts), tuple(target))
-        programs = (lower(e, arguments) for e in ([formula], [formula, *slopes], bends))
-        return cls(known, *programs, pairs=len(own))
+        values_of, slopes_of, bends_of = (lower(e, arguments) for e in ([formula], [formula, *slopes], bends))
+        return cls(lower(list(parts), tuple(target)), values_of, slopes_of, bends_of, len(own))
 
     def labels(self, target: Tensor) -> Tensor:
         """What the loss has to know of the target's indices (pairs, n), noise included: (k, n)."""

@@ -86,8 +86,8 @@ def sample_responses(tokens: Tokens, denoised: Denoised) -> Tensor:
 def _block_responses(tokens: Tokens, denoised: Denoised) -> Tensor:
     """With z_ab = x_a x_b elementwise, in the basis where J is elementwise, and J_ii on its diagonal,
 
-    <F_ab, J F_ce> = [z_ac J z_be + z_ae J z_bc]/2 - delta_ab z_ce.diag J - delta_ce z_ab.diag J + delta_ab delta_ce Tr J,
-    over d and the scales of the two coordinates.
+    (z_ac J z_be + z_ae J z_bc)/2 - delta_ab z_ce diag J - delta_ce z_ab diag J + delta_ab delta_ce Tr J,
+    the form <F_ab, J F_ce>, over d and the scales of the two coordinates.
     """
     x = tokens.x @ denoised.basis
     own, pairs = denoised.response.diagonal(), tokens.pairs

@@ -38,7 +38,7 @@ def overlaps(s: Tensor, target: Tensor) -> Overlaps:
 
 
 def training(risk: Risk, s: Tensor) -> dict[str, float]:
-    """training_loss: the sum over samples / d^2; objective: with the penalty; rank: the part of eigenvalues above zero."""
+    """training_loss: the sum over samples / d^2; objective: with the penalty; rank: eigenvalues not zero, over d."""
     data, penalty = risk.data_value(s), risk.penalty.value(s)
     return {
         "training_loss": data / risk.d**2,

@@ -94,11 +94,10 @@ class Penalty:
         d = len(s)
         if self.quadratic is not None:
             a, b = self.quadratic
-            found = 2 * b * d * s
-            found.diagonal().add_(a * d)
-            return found
+            return 2 * b * d * s + a * d * torch.eye(d, dtype=s.dtype, device=s.device)
         eigenvalues, basis = torch.linalg.eigh(s)
-        return d * (basis * self.program((eigenvalues,))[1]) @ basis.T
+        slopes: Tensor = d * (basis * self.program((eigenvalues,))[1]) @ basis.T
+        return slopes
 
     def denoise(self, r: Tensor, step: float) -> Denoised:
         """The proximal operator at a symmetric R (d, d), eigenvalue by eigenvalue."""

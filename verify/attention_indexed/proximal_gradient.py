@@ -100,9 +100,8 @@ def conjugate_gradients(risk: Risk, *, tolerance: float = 1e-12, most_steps: int
     left = -constant
     direction, size, count = left, float(left.square().sum()), 0
     first = math.sqrt(size) or 1.0
-    for count in range(1, most_steps + 1):
-        if math.sqrt(size) <= 0.1 * tolerance * first:
-            break
+    while count < most_steps and math.sqrt(size) > 0.1 * tolerance * first:
+        count += 1
         image = gradient(direction) - constant
         t = size / float((direction * image).sum())
         s, left = s + t * direction, left - t * image

@@ -40,7 +40,7 @@ def spectral_distance(
         raise ValueError(f"spectral_distance: finite eigenvalues are needed, got {values.size} of them.")
     at = np.unique(np.concatenate([values, np.asarray(atoms, dtype=np.float64)]))
     found = 0.0
-    for places, side in ((at, "right"), (np.nextafter(at, -np.inf), "right")):
-        own = np.searchsorted(values, places, side=side) / values.size
+    for places in (at, np.nextafter(at, -np.inf)):
+        own = np.searchsorted(values, places, side="right") / values.size
         found = max(found, float(np.abs(own - np.asarray(cdf(places), dtype=np.float64)).max()))
     return found

@@ -29,12 +29,14 @@ def draw_target(law: Spectrum, values: Values, d: int, generator: torch.Generato
         return w @ w.T / math.sqrt(p * d)
     s = torch.from_numpy(eigenvalues(law, values, d)).to(generator.device)
     basis, r = torch.linalg.qr(_normal((d, d), generator))
-    basis = basis * r.diagonal().sign()  # Haar's measure needs R with a positive diagonal  [Mezzadri 2007]
-    return (basis * s) @ basis.T
+    basis *= r.diagonal().sign()  # Haar's measure needs R with a positive diagonal  [Mezzadri 2007]
+    found: Tensor = (basis * s) @ basis.T
+    return found
 
 
 def _normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    return torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device)
+    drawn: Tensor = torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device)
+    return drawn
 
 
 @functools.singledispatch
@@ -50,7 +52,8 @@ def _atoms(law: Atoms, values: Values, d: int) -> NDArray[np.float64]:
     points, weights = (np.array([value_of(a, values) for a in part]) for part in (law.points, law.weights))
     order = np.argsort(points)
     cumulated = np.cumsum(weights[order]) / np.sum(weights)
-    return points[order][np.searchsorted(cumulated, _levels(d)).clip(max=len(points) - 1)]
+    found: NDArray[np.float64] = points[order][np.searchsorted(cumulated, _levels(d)).clip(max=len(points) - 1)]
+    return found
 
 
 @eigenvalues.register
@@ -63,7 +66,8 @@ def _power_law(law: PowerLaw, values: Values, d: int) -> NDArray[np.float64]:
 @eigenvalues.register
 def _listed(law: Listed, values: Values, d: int) -> NDArray[np.float64]:
     data = np.array(law.values)
-    return data[np.floor(_levels(d) * data.size).astype(int)]
+    found: NDArray[np.float64] = data[np.floor(_levels(d) * data.size).astype(int)]
+    return found
 
 
 def _levels(d: int) -> NDArray[np.float64]:

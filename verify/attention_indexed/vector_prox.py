@@ -1,6 +1,6 @@
 """min over v of loss(target, h) + (v - omega)^T V^-1 (v - omega)/2, sample by sample, by Newton's method.
 
-v = h/scale are orthonormal coordinates of the indices, scale sqrt(2) on the diagonal and 1 beside it; V is each sample's
+v = h/scale are orthonormal coordinates of the indices, scale sqrt(2) on the diagonal and 1 beside it; V is a sample's
 own response matrix.
 """
 

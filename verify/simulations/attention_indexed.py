@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -19,7 +21,7 @@ from derive.tasks.attention_indexed import AttentionIndexed, Parametrisation
 from solve.solution import Solution
 from verify.attention_indexed.descent import Direct, Factorised, adam, lbfgs, start_weights
 from verify.attention_indexed.index_loss import IndexLoss
-from verify.attention_indexed.message_passing import message_passing
+from verify.attention_indexed.message_passing import iterates, message_passing
 from verify.attention_indexed.observables import NAMES, overlaps, student_errors, training
 from verify.attention_indexed.penalty import Penalty
 from verify.attention_indexed.proximal_gradient import proximal_gradient
@@ -30,7 +32,9 @@ from verify.erm_observations import static_experiment
 from verify.experiment import Experiment
 from verify.simulation import AbstractSimulation, Observation, Values, checked_values, value_of
 
-__all__ = ["AttentionIndexedSimulation", "Instance", "experiment"]
+__all__ = ["AttentionIndexedSimulation", "Instance", "MessagePassing", "experiment", "threads_for"]
+
+_MANY = 100  # rows of a matrix that are worth several threads
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +55,8 @@ class AttentionIndexedSimulation(AbstractSimulation):
     def run(self, parameters: Values, size: int, generators: Sequence[torch.Generator]) -> Observation:
         """Errors, overlaps, losses and rank of the trained student."""
         values = checked_values(self.task.parameters, parameters)
-        found = [self.observe(values, size, g) for g in generators]
+        with threads_for(size):
+            found = [self.observe(values, size, g) for g in generators]
         return Observation(None, {sp.Symbol(n, real=True): np.array([f[n] for f in found]) for n in NAMES})
 
     def work(self, size: int) -> float:
@@ -106,9 +111,46 @@ class AttentionIndexedSimulation(AbstractSimulation):
         return method(risk, Factorised(), start_weights(risk.d, p, generator))
 
 
+@dataclass(frozen=True)
+class MessagePassing(AbstractSimulation):
+    """Message passing on the data, along its first `steps` iterations from S = 0; sigma: the first response."""
+
+    task: AttentionIndexed
+    steps: int
+    sigma: float = 1.0
+
+    def run(self, parameters: Values, size: int, generators: Sequence[torch.Generator]) -> Observation:
+        """q, m, mse and Sigma after 1 .. steps iterations."""
+        values = checked_values(self.task.parameters, parameters)
+        with threads_for(size):
+            found = [self._path(values, size, g) for g in generators]
+        columns = {n: np.array([[row[n] for row in path] for path in found]) for n in ("q", "m", "mse", "Sigma")}
+        axis = np.arange(1.0, self.steps + 1)
+        return Observation(axis, {sp.Symbol(n, real=True): x for n, x in columns.items()})
+
+    def _path(self, values: Values, d: int, generator: torch.Generator) -> list[dict[str, float]]:
+        instance = AttentionIndexedSimulation(self.task).instance(values, d, generator)
+        path = itertools.islice(iterates(instance.risk, sigma=self.sigma), 1, self.steps + 1)
+        return [{**asdict(overlaps(here.s, instance.target)), "Sigma": here.sigma} for here in path]
+
+
+@contextlib.contextmanager
+def threads_for(d: int) -> Iterator[None]:
+    """One thread for small matrices: threads that wait for each other cost more than they bring."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1 if d < _MANY else threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 @functools.lru_cache(maxsize=16)
 def _lowered(
-    loss: sp.Expr, target: tuple[sp.Symbol, ...], own: tuple[sp.Symbol, ...], values: tuple[tuple[sp.Symbol, float], ...]
+    loss: sp.Expr,
+    target: tuple[sp.Symbol, ...],
+    own: tuple[sp.Symbol, ...],
+    values: tuple[tuple[sp.Symbol, float], ...],
 ) -> IndexLoss:
     return IndexLoss.of(loss, target, own, dict(values))
 
