@@ -208,7 +208,7 @@ class Arithmetic:
                 floats.constant_value(node)
                 continue
             self._check_exponents(node)
-            pending.extend(node.args)
+            pending.extend(floats.finite_parts(node))
 
     def _before(self, parts: Sequence[Scalar], nests: int) -> None:
         """What would take SymPy long is refused before it begins."""
@@ -226,7 +226,7 @@ class Arithmetic:
             raise Fault("is too large an expression")
         if expr in (sp.nan, sp.zoo, sp.oo, -sp.oo):
             raise Fault("has no finite value")
-        if nests and expr.has(sp.I, sp.zoo, sp.oo, sp.nan):
+        if nests and not floats.is_finite(expr):
             raise Fault("has no real value")
         if not expr.is_number:
             return Scalar(expr, None, size, nested)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import sympy as sp
 
 from derive.functions import LargestEigenvalue, LogCosh, Phi, SoftmaxEntry, relu, sigmoid, softplus
+from derive.proximal import Confined
 from derive.spectrum import SechSpectrum
 from derive.syntax import Fault
 
@@ -21,6 +22,8 @@ __all__ = [
     "Elementary",
     "bounded",
     "constant_value",
+    "finite_parts",
+    "is_finite",
     "largest_eigenvalue",
     "power",
     "real",
@@ -28,6 +31,7 @@ __all__ = [
     "total",
 ]
 
+_NOT_FINITE = (sp.I, sp.zoo, sp.oo, -sp.oo, sp.nan)
 _LARGEST = 1e60
 _CANCELLED = 1e-12  # a sum this small beside its terms may be an exact zero in disguise
 
@@ -100,6 +104,26 @@ ELEMENTARY: Mapping[str, Elementary] = {
 _VALUE_OF_CLASS: Mapping[type, Callable[[float], float]] = {
     f.build: f.value for f in ELEMENTARY.values() if isinstance(f.build, type)
 }
+
+
+def finite_parts(node: sp.Basic) -> list[sp.Basic]:
+    """The arguments, but for the ends at infinity that an interval may have."""
+    return [a for a in node.args if not (isinstance(node, Confined) and a in (-sp.oo, sp.oo))]
+
+
+def is_finite(expr: sp.Expr) -> bool:
+    """Whether no part is infinite, undefined or complex."""
+    if not expr.has(*_NOT_FINITE):
+        return True
+    pending, seen = [expr], set[sp.Basic]()
+    while pending:
+        node = pending.pop()
+        if node in _NOT_FINITE:
+            return False
+        if node not in seen:
+            seen.add(node)
+            pending.extend(finite_parts(node))
+    return True
 
 
 def constant_value(expr: sp.Expr) -> float:

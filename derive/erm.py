@@ -67,6 +67,11 @@ def read_convex_loss(
         )
     loss = sp.Lambda((y, u), expr)
     _check_convex(loss, f"{table.name}.{key}", values, _PLACES if binary else (*_PLACES, *_MORE_PLACES))
+    if not expr.has_free(y):
+        raise TaskError(
+            f"{table.name}.{key} is {text(expr)}, which does not read the label y: nothing is learned from it. Name "
+            f"one of {', '.join(LOSSES)}, or write a convex formula in y and u, e.g. (u - y)**2."
+        )
     return loss
 
 

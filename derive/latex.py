@@ -10,7 +10,8 @@ from sympy.printing.precedence import PRECEDENCE
 
 from derive.equations import Define, Equation, Flow
 from derive.functions import He, LargestEigenvalue, LogCosh, SoftmaxEntry
-from derive.latex_laws import LatexLaws, brackets, is_tall, power_text
+from derive.latex_laws import LatexLaws
+from derive.latex_statements import brackets, is_tall, power_text
 from derive.letters import Notation, notation_for
 from derive.notation import function_head, is_wide, latex_name, matrix_rows
 from derive.patterns import by_index, shortened

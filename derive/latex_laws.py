@@ -1,103 +1,30 @@
-"""Expectations, laws, minima, sums of independent terms and proximal operators in LaTeX."""
+"""Expectations, laws, minima and sums of independent terms in LaTeX."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import sympy as sp
-from sympy.printing.latex import LatexPrinter
 from sympy.printing.precedence import PRECEDENCE
 
+from derive.display import few
 from derive.expectation import Expectation
-from derive.letters import BindingNode, Display, few, is_standard
+from derive.latex_proximal import LatexProximal
+from derive.latex_spectra import LatexSpectra
+from derive.latex_statements import brackets, flat
+from derive.letters import BindingNode, is_standard
 from derive.measures import Gaussian, Measure, Pushforward
 from derive.minimum import Minimum
 from derive.notation import latex_name, ordered_terms
-from derive.patterns import DOTS, Part, shortened
-from derive.proximal import Moreau, MoreauCurvature, MoreauSlope, Prox
+from derive.patterns import Part, shortened
+from derive.spectra import Spectrum
 from derive.sums import PositiveSum
 
-__all__ = ["Given", "LatexLaws", "brackets", "flat", "is_tall", "power_text"]
-
-_TALL = re.compile(r"\\(frac|left|sqrt|begin|mathbb)")
-_FLAT_BRACKETS = re.compile(r"\\left\(((?:(?!\\(?:left|right|frac|sqrt|begin|mathbb)).)*)\\right\)")
-_WORD_AFTER_FACTOR = re.compile(r"(?<=[\w})]) \\mathrm(?=\{[a-z]{2})")
-_PROXIMAL_HEADS: Mapping[type[sp.Expr], str] = {
-    Prox: r"\mathrm{prox}",
-    Moreau: r"\mathcal{M}",
-    MoreauSlope: r"\mathcal{M}'",
-    MoreauCurvature: r"\mathcal{M}''",
-}
+__all__ = ["LatexLaws"]
 
 
-def brackets(text: str) -> str:
-    """Round brackets, growing ones around what is tall."""
-    return rf"\left({text}\right)" if _TALL.search(text) else f"({text})"
-
-
-def flat(text: str) -> str:
-    """The formula with brackets that grow only where they must, and words apart from what stands before."""
-    count = 1
-    while count:
-        text, count = _FLAT_BRACKETS.subn(r"(\1)", text)
-    return _WORD_AFTER_FACTOR.sub(r" \, \\mathrm", text)
-
-
-@dataclass(frozen=True)
-class Given:
-    """What is said beside a formula: text, or an equation whose right-hand side is this expression in this scope."""
-
-    text: str
-    left: str
-    right: sp.Expr | None
-    scope: Mapping[sp.Symbol, str]
-
-
-def is_tall(text: str) -> bool:
-    """Whether a formula needs brackets that grow."""
-    return bool(_TALL.search(text))
-
-
-def power_text(exp: str | None) -> str:
-    """The exponent that stands behind a function."""
-    return "" if exp is None else f"^{{{exp}}}"
-
-
-class LatexLaws(Display, LatexPrinter):
-    """Prints nodes with variables of their own and keeps what is to be said of them beside the formula."""
-
-    matrices: bool
-    _given: dict[str, Given]
-
-    def given(self) -> tuple[Given, ...]:
-        r"""What is to be said of the formulas so far: laws that are not standard normal, losses."""
-        return tuple(self._given.values())
-
-    def laws(self) -> tuple[str, ...]:
-        r"""The texts of these: "x \sim \mathcal{N}(0, q)", "\ell(u) = .."."""
-        return tuple(self._given)
-
-    def _state(self, left: str, sign: str, right: str | sp.Expr) -> None:
-        scope = dict(self.scope)
-        shown = flat(right) if isinstance(right, str) else self.doprint(right)
-        text = f"{left} {sign} {shown}"
-        self._given.setdefault(text, Given(text, f"{left} {sign}", None if isinstance(right, str) else right, scope))
-
-    def doprint(self, expr: sp.Basic) -> str:
-        """The formula, with brackets that grow only where they must."""
-        return flat(str(super().doprint(expr)))
-
-    def _print_Symbol(self, expr: sp.Symbol, style: str = "plain") -> str:
-        if expr == DOTS:
-            return r"\cdots"
-        return latex_name(self.scope.get(expr, expr.name))
-
-    def _arguments(self, args: Sequence[sp.Expr]) -> str:
-        return brackets(", ".join(r"\ldots" if a == DOTS else self._print(a) for a in args))
-
-    # ---- expectations
+class LatexLaws(LatexProximal, LatexSpectra):
+    """Prints nodes with variables of their own."""
 
     def head(self, e: Expectation | Minimum) -> str:
         r"""\mathbb{E}_{x} or \min_{x}; from here on the variables have their letters, a law is among `laws()`."""
@@ -107,6 +34,9 @@ class LatexLaws(Display, LatexPrinter):
             return rf"\min_{{{subscript}}}"
         if isinstance(e.measure, Pushforward):
             self._state_law(e.measure, self.letter(e))
+        elif isinstance(e.measure, Spectrum):
+            self._state(names[0], r"\sim", self._called(e.measure))
+            self._spectrum(e.measure)
         elif not is_standard(e.measure):
             self._state(names[0] if len(names) == 1 else f"({subscript})", r"\sim", self._law(e.measure))
         return rf"\mathbb{{E}}_{{{subscript}}}"
@@ -160,30 +90,10 @@ class LatexLaws(Display, LatexPrinter):
         for names, part in self.statements(law, letter):
             self._state(self._left(names), "=", self._softmax(part) if part.is_softmax else part.formulas[0])
 
-    def _left(self, names: Sequence[str]) -> str:
-        shown = ", ".join(latex_name(n) if n else r"\ldots" for n in few(names))
-        return shown if len(names) == 1 else f"({shown})"
-
     def _softmax(self, part: Part) -> str:
         return r"\operatorname{softmax}" + self._arguments(shortened(part.formulas))
 
-    # ---- proximal operators
-
-    def _print_Prox(self, e: Prox | Moreau | MoreauSlope | MoreauCurvature, exp: str | None = None) -> str:
-        name, outer = self.loss(e.loss)
-        loss, others = latex_name(name), [self._print(s) for s in outer]
-        if self.is_new(e.loss, name):
-            (u,) = e.loss.variables
-            self.scope |= {u: self.notation.variable}
-            self._state(f"{loss}({', '.join([self._print(u), *others])})", "=", e.loss.expr)
-        numerator, denominator = sp.fraction(e.V)
-        above = self.parenthesize(numerator, PRECEDENCE["Mul"], strict=True)
-        below = self.parenthesize(denominator, PRECEDENCE["Mul"])
-        step = ("" if above == "1" else f"{above} ") + loss + (rf"(\cdot, {', '.join(others)})" if others else "")
-        subscript = step + ("" if below == "1" else f" / {below}")
-        return rf"{_PROXIMAL_HEADS[type(e)]}_{{{subscript}}}{self._arguments([e.w])}{power_text(exp)}"
-
-    _print_Moreau = _print_MoreauSlope = _print_MoreauCurvature = _print_Prox
+    # ---- laws
 
     def _law(self, law: Measure) -> str:
         if not isinstance(law, Gaussian):

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import sympy as sp
 
 from derive.binding import Binder
 from derive.equations import Equation, EquationSystem
 from derive.expectation import Expectation
+from derive.free_letters import LETTERS, Names, numbered
 from derive.measures import Gaussian, Measure, Pushforward
 from derive.minimum import Minimum
-from derive.notation import Name, ordered_terms, split_name
-from derive.patterns import Part, in_parts, nodes_of
+from derive.notation import split_name
+from derive.patterns import nodes_of
 from derive.proximal import Moreau, MoreauCurvature, MoreauSlope, Prox
+from derive.spectrum_names import SpectrumNames, named_spectra
 from derive.sums import PositiveSum
+from derive.vector_proximal import VectorCurvature, VectorMoreau, VectorProx, VectorSlope
 
-__all__ = ["BindingNode", "Display", "Law", "Notation", "few", "is_standard", "notation_for", "system_notation"]
+__all__ = ["BindingNode", "Law", "Notation", "is_standard", "named_laws", "notation_for", "system_notation"]
 
-_LETTERS = ("x", "y", "u", "v", "r", "s", "t", "g", "h", "a", "b", "xi", "eta", "zeta")
 _INPUTS = ("g", "h", "z")
 _DEFINED = ("q", "p", "k", "l")
 _LOSSES = ("ell", "phi", "psi", "varphi")
 _LOSS_VARIABLES = ("u", "v", "t")
-_MOST_NAMES = 6
+_POINTS = ("omega", "w", "z")
+
+PROXIMAL_NODES = (Prox, Moreau, MoreauSlope, MoreauCurvature)
+VECTOR_NODES = (VectorProx, VectorMoreau, VectorSlope, VectorCurvature)
 
 BindingNode: TypeAlias = Expectation | Binder
 
@@ -46,15 +50,21 @@ class Law:
 
     def names(self, law: Pushforward, letter: str) -> tuple[str, ...]:
         """The names of the variables under `law`, a marginal of the whole, with this letter."""
-        places = [self.whole.outputs.index(s) for s in law.outputs]
-        return tuple(_numbered(letter, self.whole.dim)[i] for i in places)
+        computed = numbered(letter, sum(s not in self.whole.inputs for s in self.whole.outputs))
+        if letter != self.shown:  # inside another one with this law
+            computed = numbered(letter, self.whole.dim)
+            return tuple(computed[self.whole.outputs.index(s)] for s in law.outputs)
+        known = self.scope
+        free = iter(computed)
+        names = {s: known[s] if s in self.whole.inputs else next(free) for s in self.whole.outputs}
+        return tuple(names[s] for s in law.outputs)
 
     @property
     def scope(self) -> dict[sp.Symbol, str]:
         """The names of the inputs and of what is defined."""
         symbols = [s for s, _ in self.whole.definitions]
-        given = zip(self.whole.inputs, _numbered(self.inputs, len(self.whole.inputs)), strict=True)
-        return dict([*given, *zip(symbols, _numbered(self.defined, len(symbols)), strict=True)])
+        given = zip(self.whole.inputs, numbered(self.inputs, len(self.whole.inputs)), strict=True)
+        return dict([*given, *zip(symbols, numbered(self.defined, len(symbols)), strict=True)])
 
 
 @dataclass(frozen=True)
@@ -63,7 +73,8 @@ class Notation:
 
     letters: of the variables of expectations and of other nodes that have some. power_of_e: whether exp(x) may be
     written e^x, which it may not beside a quantity e. losses: the names of the losses of proximal operators, and
-    `variable`, the letter of their variable. laws: those of computed quantities.
+    `variable`, the letter of their variable. laws: those of computed quantities. spectra: laws of eigenvalues.
+    points: where proximal operators of several variables are taken.
     """
 
     letters: Mapping[BindingNode, str]
@@ -71,6 +82,8 @@ class Notation:
     losses: Mapping[sp.Lambda, str] = field(default_factory=dict)
     variable: str = "u"
     laws: Mapping[Pushforward, Law] = field(default_factory=dict)
+    spectra: SpectrumNames = field(default_factory=SpectrumNames)
+    points: Mapping[sp.Tuple, str] = field(default_factory=dict)
 
 
 def notation_for(
@@ -84,9 +97,11 @@ def notation_for(
     exprs = tuple(exprs)
     everything = (*beside, *exprs)
     used = {split_name(s.name).base for symbols in (quantities, *(e.free_symbols for e in exprs)) for s in symbols}
-    names = _Names(used)
+    names = Names(used)
     losses, variable = _named_losses(everything, names)
-    laws = _named_laws(everything, names)
+    points = _named_points(everything, names)
+    laws = named_laws(everything, names)
+    spectra = named_spectra(everything, names)
     by_law: dict[object, list[str]] = {law.whole: [law.shown] for law in laws.values()}
     letters: dict[BindingNode, str] = {}
     for e in (e for expr in exprs for e in _innermost_first(expr)):
@@ -96,12 +111,12 @@ def notation_for(
         known = by_law.setdefault(_kind(e, laws), [])
         free = [c for c in known if c not in inside]
         if not free:
-            known.append(names.take(_LETTERS))
+            known.append(names.take(LETTERS))
             free = known[-1:]
         letters[e] = free[0]
         if isinstance(e, Minimum):
             letters[e.place(0)] = free[0]
-    return Notation(letters, "e" not in used, losses, variable, laws)
+    return Notation(letters, "e" not in used, losses, variable, laws, spectra, points)
 
 
 def system_notation(system: EquationSystem, equations: Iterable[Equation]) -> Notation:
@@ -110,40 +125,35 @@ def system_notation(system: EquationSystem, equations: Iterable[Equation]) -> No
     return notation_for([e.rhs for e in equations], quantities, [e.rhs for e in system.equations])
 
 
-class _Names:
-    """Letters that are still free."""
-
-    def __init__(self, used: Iterable[str]) -> None:
-        self.used = set(used)
-
-    def take(self, liked: Sequence[str]) -> str:
-        """The first free one, those that are liked first."""
-        doubled = (liked[0] * k for k in itertools.count(2))
-        name = next(c for c in itertools.chain(liked, _LETTERS, doubled) if c not in self.used)
-        self.used.add(name)
-        return name
-
-
-def _named_losses(exprs: Sequence[sp.Expr], names: _Names) -> tuple[dict[sp.Lambda, str], str]:
-    nodes = (nodes_of(e, Prox, Moreau, MoreauSlope, MoreauCurvature) for e in exprs)
+def _named_losses(exprs: Sequence[sp.Expr], names: Names) -> tuple[dict[sp.Lambda, str], str]:
+    nodes = (nodes_of(e, *PROXIMAL_NODES, *VECTOR_NODES) for e in exprs)
     met = ({n.loss for n in found} for found in nodes)
     losses = list(dict.fromkeys(loss for found in met for loss in sorted(found, key=sp.default_sort_key)))
     if not losses:
         return {}, "u"
     variable, name = names.take(_LOSS_VARIABLES), names.take(_LOSSES)
-    return dict(zip(losses, _numbered(name, len(losses)), strict=True)), variable
+    return dict(zip(losses, numbered(name, len(losses)), strict=True)), variable
 
 
-def _named_laws(exprs: Sequence[sp.Expr], names: _Names) -> dict[Pushforward, Law]:
+def _named_points(exprs: Sequence[sp.Expr], names: Names) -> dict[sp.Tuple, str]:
+    """Points whose coordinates are more than symbols and numbers, which are shown where they stand."""
+    met = dict.fromkeys(n.w for e in exprs for n in sorted(nodes_of(e, *VECTOR_NODES), key=sp.default_sort_key))
+    return {w: names.take(_POINTS) for w in met if not all(a.is_Atom for a in w)}
+
+
+def named_laws(exprs: Sequence[sp.Expr], names: Names) -> dict[Pushforward, Law]:
+    """How laws of computed quantities are stated, marginals with the law that they belong to."""
     met = dict.fromkeys(law for e in exprs for law in sorted(nodes_of(e, Pushforward), key=sp.default_sort_key))
+    around = (e for expr in exprs for e in nodes_of(expr, Expectation) if isinstance(e.measure, Pushforward))
+    nested = any(nodes_of(e.integrand, Pushforward) for e in around)
     found: dict[Pushforward, Law] = {}
     bases: dict[Gaussian, str] = {}
     for law in sorted(met, key=lambda law: -law.dim):  # a law before its marginals
         known = next((w for w in found.values() if _is_marginal(law, w.whole)), None)
         if known is None:
-            inputs = bases.get(law.base) or names.take(_INPUTS)
+            inputs = (not nested and bases.get(law.base)) or names.take(_INPUTS)
             bases[law.base] = inputs
-            known = Law(law, names.take(_LETTERS), inputs, names.take(_DEFINED))
+            known = Law(law, names.take(LETTERS), inputs, names.take(_DEFINED))
         found[law] = known
     return found
 
@@ -189,82 +199,3 @@ def _outermost(expr: sp.Basic) -> set[BindingNode]:
 def is_standard(law: Measure) -> bool:
     """Whether the law is N(0, I)."""
     return isinstance(law, Gaussian) and not any(law.mean) and law.cov == sp.eye(law.dim)
-
-
-def _numbered(letter: str, count: int) -> tuple[str, ...]:
-    return (letter,) if count == 1 else tuple(f"{letter}{i + 1}" for i in range(count))
-
-
-class Display:
-    """What the LaTeX and the MathML printer share: bound variables in scope, what is to be stated, order of terms.
-
-    Mixed into SymPy's printers. Bound names differ from level to level, so leaving a scope needs no action.
-    `stated`: the losses and laws of computed quantities that have been stated, here or in formulas before.
-    """
-
-    notation: Notation
-    scope: dict[sp.Symbol, str]
-    stated: set[object]
-
-    def enter(self, node: BindingNode) -> tuple[str, ...]:
-        """Bring the variables of a node into scope; their names on paper."""
-        letter = self.letter(node)
-        names = _numbered(letter, len(node.variables))
-        if isinstance(node, Expectation) and isinstance(node.measure, Pushforward):
-            names = self.law(node.measure).names(node.measure, letter)
-        self.scope |= dict(zip(node.variables, names, strict=True))
-        return names
-
-    def letter(self, node: BindingNode) -> str:
-        """The letter of a node's variables."""
-        return self.notation.letters.get(node) or notation_for([node]).letters[node]
-
-    def places(self, node: Minimum) -> tuple[str, ...]:
-        """The names of the coordinates of the place of a minimum."""
-        return _numbered(f"{self.letter(node)}hat", len(node.variables))
-
-    def law(self, law: Pushforward) -> Law:
-        """How a law is stated here."""
-        return self.notation.laws.get(law) or _named_laws((law,), _Names(()))[law]
-
-    def loss(self, loss: sp.Lambda) -> tuple[str, list[sp.Symbol]]:
-        """The name of a loss, and the variables of expectations around it that it reads."""
-        name = self.notation.losses.get(loss, "ell")
-        outer = [s for s in loss.free_symbols if s.assumptions0.get("bound")]
-        return name, sorted(outer, key=lambda s: self.scope.get(s, s.name))
-
-    def is_new(self, what: sp.Basic, name: str) -> bool:
-        """Whether something has not been stated yet under this name; from here on it has."""
-        outer = tuple(sorted(self.scope.get(s, s.name) for s in what.free_symbols if s.assumptions0.get("bound")))
-        key = (what, name, () if isinstance(what, sp.Lambda) else outer)
-        new = key not in self.stated
-        self.stated.add(key)
-        return new
-
-    def statements(self, law: Pushforward, letter: str) -> Iterator[tuple[tuple[str, ...], Part]]:
-        """The parts of a law with the names of what they give; outputs that no part reads have their own letter."""
-        said = self.law(law)
-        whole, self.scope = said.whole, {**self.scope, **said.scope}
-        parts = list(in_parts(whole.definitions))
-        read = set().union(*(f.free_symbols for p in parts for f in p.formulas))
-        inner = read.union(whole.inputs, *(p.symbols for p in parts if p.is_softmax))
-        shown = list(zip(whole.outputs, _numbered(letter, whole.dim), strict=True))
-        direct = {s: name for s, name in reversed(shown) if s not in inner}
-        for part in parts:
-            yield tuple(direct.get(s, self.scope[s]) for s in part.symbols), part
-        for s, name in shown:
-            if direct.get(s) != name:
-                self.scope |= {s: direct.get(s, self.scope[s])}
-                yield (name,), Part((s,), (s,))
-
-    def name_of(self, symbol: sp.Symbol) -> Name:
-        """The name under which a symbol is shown here."""
-        return split_name(self.scope.get(symbol, symbol.name))
-
-    def _as_ordered_terms(self, expr: sp.Expr, order: Any = None) -> list[sp.Expr]:
-        return ordered_terms(expr)
-
-
-def few(names: Sequence[str]) -> list[str | None]:
-    """The names, of many only the first and the last around None."""
-    return list(names) if len(names) <= _MOST_NAMES else [names[0], None, names[-1]]

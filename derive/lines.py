@@ -7,11 +7,11 @@ import re
 import sympy as sp
 
 from derive.expectation import Expectation
-from derive.functions import LogCosh
+from derive.functions import LogCosh, sigmoid
 from derive.latex import Latex
-from derive.latex_laws import Given, brackets
+from derive.latex_statements import Given, brackets
 from derive.minimum import Minimum
-from derive.notation import ordered_terms
+from derive.notation import function_head, ordered_terms
 from derive.sums import PositiveSum
 
 __all__ = ["broken", "given_lines", "width"]
@@ -52,7 +52,11 @@ def broken(printer: Latex, expr: sp.Expr, room: int, used: int = 0) -> list[str]
     if isinstance(expr, PositiveSum):
         head, terms = printer.sums(expr)
         return _enclose(head + r"\Bigl[", _packed(terms, room, used), r" > 0\Bigr]")
-    if expr.is_Pow and expr.base.is_Add and expr.exp.is_Integer and expr.exp.is_positive:
+    if isinstance(expr, sigmoid) and expr.args[0].is_Add:
+        head = function_head(expr)[0]
+        inside = broken(printer, expr.args[0], room, used + width(head) + 1)
+        return _enclose(head + r"\Bigl(", inside, r"\Bigr)")
+    if expr.is_Pow and expr.base.is_Add and expr.exp.is_Rational:
         return _enclose(r"\Bigl(", broken(printer, expr.base, room, used + 1), rf"\Bigr)^{{{expr.exp}}}")
     return _product(printer, expr, room, used) if expr.is_Mul else [whole]
 
@@ -109,6 +113,8 @@ def _product(printer: Latex, expr: sp.Expr, room: int, used: int) -> list[str]:
     others = [f for f in expr.args if f is not widest]
     minus = others[0] == -1
     before = ("- " if minus else "") + _before(printer, others[1:] if minus else others)
+    if used + width(before) > room:
+        return [*broken(printer, sp.Mul(*others, evaluate=False), room, used), *_term(printer, widest, room, 2)]
     lines = _term(printer, widest, room, used + width(before) + 1)
     return [f"{before} {lines[0]}".strip(), *lines[1:]]
 

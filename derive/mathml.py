@@ -18,7 +18,9 @@ from derive.mathml_elements import APPLY, DOT, TIMES
 from derive.mathml_laws import Laws
 from derive.notation import function_head, is_wide, matrix_rows, ordered_terms
 from derive.patterns import DOTS, by_index, shortened
+from derive.proximal import Prox
 from derive.spectrum import SechSpectrum
+from derive.vector_proximal import VectorCurvature, VectorProx, VectorSlope
 
 __all__ = ["MathML", "mathml", "mathml_expression", "mathml_name"]
 
@@ -26,6 +28,7 @@ _MINUS, _ONE = "\u2212", "\U0001d7cf"
 _NAMED_ENTITY = re.compile(r"&(?!amp;|lt;|gt;|quot;|apos;)\w+;")
 _POWER_ON_HEAD = (sp.sin, sp.cos, sp.tan, sp.sinh, sp.cosh, sp.tanh)
 _WITHOUT_BRACKETS = (sp.log, LogCosh)
+_IN_BRACKETS = (*_WITHOUT_BRACKETS, VectorSlope, VectorCurvature)  # under a power
 _MOST_LAWS_ON_A_LINE = 2
 
 
@@ -110,7 +113,7 @@ class MathML(Laws):
         for i, f in enumerate(factors):
             if i:
                 parts.append(self._mo(DOT if _starts_with_number(f) else TIMES))
-            if i and isinstance(f, sp.Function) and not isinstance(f, sp.exp):
+            if i and isinstance(f, (sp.Function, Prox, VectorProx)) and not isinstance(f, sp.exp):
                 parts.append(self._thin_space())
             open_ended = isinstance(f, _WITHOUT_BRACKETS) and i + 1 < len(factors)
             parts.append(self._fenced(self.show(f)) if open_ended else self.parenthesize(f, PRECEDENCE["Mul"]))
@@ -125,7 +128,7 @@ class MathML(Laws):
             return self._el("mrow", head, self._mo(APPLY), self._fenced(*map(self.show, base.args)))
         if base.is_Symbol and power.is_Integer and not self.name_of(base).star:
             return self._name(self.name_of(base), self.show(power))
-        if isinstance(base, _WITHOUT_BRACKETS) or (base.is_Symbol and self.name_of(base).star):
+        if isinstance(base, _IN_BRACKETS) or (base.is_Symbol and self.name_of(base).star):
             return self._el("msup", self._fenced(self.show(base)), self.show(power))
         element: Element = super()._print_Pow(e)
         return element

@@ -10,7 +10,7 @@ import sympy as sp
 from sympy.printing.mathml import MathMLPresentationPrinter
 from sympy.printing.precedence import precedence_traditional
 
-from derive.letters import Display
+from derive.display import Display
 from derive.notation import ACCENT_MARKS, Name, plain
 from derive.patterns import DOTS
 
@@ -21,7 +21,12 @@ _TALL = ("mfrac", "msqrt", "mroot", "mtable")
 
 
 class Elements(Display, MathMLPresentationPrinter):
-    """SymPy's presentation printer with what our own printers build their elements from."""
+    """SymPy's presentation printer with what our own printers build their elements from.
+
+    `laws` holds what is to be said beside the formula.
+    """
+
+    laws: dict[str, Element]
 
     def math(self, parts: Sequence[Element]) -> Element:
         """A displayed `math` element."""
@@ -44,6 +49,10 @@ class Elements(Display, MathMLPresentationPrinter):
     def _row(self, *children: Element) -> Element:
         first, *rest = children
         return self._el("mrow", first, *rest) if rest else first
+
+    def _state(self, left: Element, sign: str, right: Element) -> None:
+        law = self._row(left, self._mo(sign), right)
+        self.laws[law.toxml()] = law
 
     def _mo(self, sign: str) -> Element:
         return self._el("mo", sign)
@@ -87,8 +96,13 @@ class Elements(Display, MathMLPresentationPrinter):
         return self._el(tag, base, *subscript, *above) if tag else base
 
     def _apply(self, head: Element, args: Sequence[sp.Expr]) -> Element:
-        shown = (self._mo("\u2026") if a == DOTS else self.show(a) for a in args)
-        return self._el("mrow", head, self._mo(APPLY), self._fenced(*shown))
+        return self._el("mrow", head, self._mo(APPLY), self._fenced(*self._arguments(args)))
+
+    def _arguments(self, args: Sequence[sp.Expr]) -> list[Element]:
+        return [self._mo("\u2026") if a == DOTS else self.show(a) for a in args]
+
+    def _subscript(self, base: Element, *below: Element) -> Element:
+        return self._el("msub", base, self._row(*below))
 
     def _table(self, rows: Sequence[Sequence[sp.Expr]]) -> Element:
         lines = [self._el("mtr", *(self._el("mtd", self.show(e)) for e in row)) for row in rows]

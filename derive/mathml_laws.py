@@ -1,33 +1,32 @@
-"""Expectations, laws, minima, sums of independent terms and proximal operators in MathML."""
+"""Expectations, laws, minima and sums of independent terms in MathML."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from xml.dom.minidom import Element
 
-import sympy as sp
 from sympy.printing.precedence import PRECEDENCE
 
+from derive.display import few
 from derive.expectation import Expectation
-from derive.letters import few, is_standard
-from derive.mathml_elements import APPLY, DOT, TIMES, Elements
+from derive.letters import is_standard
+from derive.mathml_elements import APPLY
+from derive.mathml_proximal import ProximalElements
+from derive.mathml_spectra import SpectraElements
 from derive.measures import Gaussian, Measure, Pushforward
 from derive.minimum import Minimum
 from derive.notation import split_name
 from derive.patterns import shortened
-from derive.proximal import Moreau, MoreauCurvature, MoreauSlope, Prox
+from derive.spectra import Spectrum
 from derive.sums import PositiveSum
 
 __all__ = ["Laws"]
 
 _EXPECTATION, _NORMAL = "\U0001d53c", "\U0001d4a9"
-_MOREAU, _PRIMES = "\u2133", {Moreau: "", MoreauSlope: "\u2032", MoreauCurvature: "\u2033"}
 
 
-class Laws(Elements):
-    """Prints nodes with variables of their own and keeps in `laws` what is to be said of them beside the formula."""
-
-    laws: dict[str, Element]
+class Laws(ProximalElements, SpectraElements):
+    """Prints nodes with variables of their own."""
 
     def _print_Expectation(self, e: Expectation) -> Element:
         names = self.enter(e)
@@ -35,6 +34,9 @@ class Laws(Elements):
         self.scope |= dict(zip(e.variables, names, strict=True))
         if isinstance(e.measure, Pushforward):
             self._state_law(e.measure, self.letter(e))
+        elif isinstance(e.measure, Spectrum):
+            self._state(self._tuple(names), "\u223c", self._called(e.measure))
+            self._spectrum(e.measure)
         elif not is_standard(e.measure):
             self._state(self._tuple(names), "\u223c", self._law(e.measure))
         return self._under(self._upright(_EXPECTATION), names, body)
@@ -49,10 +51,6 @@ class Laws(Elements):
     def _tuple(self, names: Sequence[str]) -> Element:
         variables = self._variables(names)
         return variables[0] if len(names) == 1 else self._fenced(*variables)
-
-    def _state(self, left: Element, sign: str, right: Element) -> None:
-        law = self._row(left, self._mo(sign), right)
-        self.laws[law.toxml()] = law
 
     def _state_law(self, law: Pushforward, letter: str) -> None:
         said = self.law(law)
@@ -91,30 +89,6 @@ class Laws(Elements):
             parts.append(self.show(h) if bare else self.parenthesize(h, PRECEDENCE["Mul"], strict=True))
         body = self._row(*parts, self._mo(">"), self._el("mn", "0"))
         return self._under(self._upright("\u2119"), (letter,), body)
-
-    # ---- proximal operators
-
-    def _print_Prox(self, e: Prox | Moreau | MoreauSlope | MoreauCurvature) -> Element:
-        name, outer = self.loss(e.loss)
-        if self.is_new(e.loss, name):
-            (u,) = e.loss.variables
-            self.scope |= {u: self.notation.variable}
-            left = self._apply(self._name(split_name(name)), [u, *outer])
-            self._state(left, "=", self.show(e.loss.expr))
-        loss = self._name(split_name(name))
-        if outer:
-            loss = self._row(loss, self._mo(APPLY), self._fenced(self._mo(DOT), *map(self.show, outer)))
-        numerator, denominator = sp.fraction(e.V)
-        step = [self.parenthesize(numerator, PRECEDENCE["Mul"], strict=True), self._mo(TIMES)] if numerator != 1 else []
-        step.append(loss)
-        if denominator != 1:
-            step += [self._mo("/"), self.parenthesize(denominator, PRECEDENCE["Mul"])]
-        head = self._upright("prox") if isinstance(e, Prox) else self._el("mi", _MOREAU)
-        primes = "" if isinstance(e, Prox) else _PRIMES[type(e)]
-        above = [self._mo(primes)] if primes else []
-        return self._apply(self._el("msubsup" if above else "msub", head, self._row(*step), *above), [e.w])
-
-    _print_Moreau = _print_MoreauSlope = _print_MoreauCurvature = _print_Prox
 
     def _law(self, law: Measure) -> Element:
         if not isinstance(law, Gaussian):

@@ -11,7 +11,7 @@ import sympy as sp
 from derive.binding import Binder
 from derive.expectation import Expectation
 from derive.functions import He, LargestEigenvalue, LogCosh, Phi, SoftmaxEntry, relu, sigmoid, softplus
-from derive.patterns import DOTS, shortened_sum
+from derive.patterns import DOTS, nodes_of, shortened_sum
 
 __all__ = [
     "ACCENT_MARKS",
@@ -45,13 +45,14 @@ _GREEK: Mapping[str, tuple[str, str]] = {
     **{name: (rf"\{name}", sign) for name, sign in zip(_UPPER.split(), "ΓΔΘΛΞΠΣΥΦΨΩ", strict=True)},
 }
 GREEK_SIGNS: Mapping[str, str] = {sign: tex for tex, sign in _GREEK.values()}
-_ALIASES = {"lam": "lambda", "eps": "varepsilon"}
+_ALIASES = {"lam": "lambda", "eps": "epsilon"}
 _ACCENTS: Mapping[str, tuple[str, str]] = {
     "hat": (r"\hat", "\u0302"),
     "bar": (r"\bar", "\u0304"),
     "tilde": (r"\tilde", "\u0303"),
+    "vec": (r"\vec", "\u20d7"),
 }
-ACCENT_MARKS: Mapping[str, str] = {"hat": "^", "bar": "¯", "tilde": "~"}
+ACCENT_MARKS: Mapping[str, str] = {"hat": "^", "bar": "¯", "tilde": "~", "vec": "\u2192"}
 _HEAD = re.compile(r"([A-Za-z]+?)(hat|bar|tilde|star)?(\d*)")
 
 
@@ -176,7 +177,9 @@ def matrix_rows(node: LargestEigenvalue) -> list[list[sp.Expr]]:
 
 def is_wide(factor: sp.Expr) -> bool:
     """Whether a factor stands after a fraction rather than in its numerator."""
-    return isinstance(factor, (Expectation, Binder)) or (factor.is_Add and len(factor.args) > 3)
+    if not factor.is_Add:
+        return isinstance(factor, (Expectation, Binder))
+    return len(factor.args) > 3 or bool(nodes_of(factor, Expectation, Binder))
 
 
 def ordered_terms(expr: sp.Expr) -> list[sp.Expr]:

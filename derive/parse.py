@@ -15,6 +15,7 @@ import sympy as sp
 from derive.arithmetic import EQUATIONS, FORMULAS, Arithmetic, Scalar
 from derive.arrays import EQUATION_FUNCTIONS, FORMULA_FUNCTIONS, Array, Function, elementwise, stack
 from derive.binders import BINDERS
+from derive.spectra import Listed
 from derive.syntax import Call, Fault, Listing, Name, Negative, Node, Number, Power, Product, Sum, parse
 
 __all__ = [
@@ -36,12 +37,14 @@ def parse_expression(
     *,
     what: str = "formula",
     equations: bool = False,
+    spectra: Mapping[str, Listed] | None = None,
 ) -> sp.Expr | sp.ImmutableDenseMatrix:
     """The SymPy expression that `text` means, exactly (0.1 is 1/10); a vector of length n has the shape (n, 1).
 
     names: what the declared names stand for; a column is a vector. Operators and functions act elementwise.
     what: what the formula is for, said in errors.
     equations: also accept what only derived equations hold, `Expectation` among them (`derive.binders`).
+    spectra: lists of eigenvalues that the text names.
 
     Raises `FormulaError`.
 
@@ -53,7 +56,7 @@ def parse_expression(
     try:
         _check_text(text, limits.characters)
         arithmetic = Arithmetic(limits)
-        result = _Builder(names, arithmetic, equations).build(parse(text))
+        result = _Builder(names, arithmetic, equations, spectra or {}).build(parse(text))
         for entry in result.entries:
             arithmetic.check(entry.expr)
         return result.export()
@@ -126,14 +129,21 @@ def _shown(text: str) -> str:
 class _Builder:
     """Gives a tree its meaning; faults get the position of the innermost node that has one."""
 
-    def __init__(self, names: Mapping[str, sp.Expr | sp.MatrixBase], arithmetic: Arithmetic, equations: bool):
+    def __init__(
+        self,
+        names: Mapping[str, sp.Expr | sp.MatrixBase],
+        arithmetic: Arithmetic,
+        equations: bool,
+        spectra: Mapping[str, Listed],
+    ) -> None:
         self._names = names
         self.arithmetic = arithmetic
         self._equations = equations
+        self.spectra = spectra
 
     def inside(self, names: Mapping[str, sp.Expr]) -> _Builder:
         """The same, with these names bound as well."""
-        return _Builder({**self._names, **names}, self.arithmetic, self._equations)
+        return _Builder({**self._names, **names}, self.arithmetic, self._equations, self.spectra)
 
     def build(self, node: Node) -> Array:
         """The meaning of a tree."""

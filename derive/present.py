@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import sympy as sp
@@ -18,10 +18,12 @@ from derive.letters import notation_for, system_notation
 from derive.lines import broken, given_lines, width
 from derive.mathml import mathml as mathml
 from derive.notation import GREEK_SIGNS, latex_name
-from derive.proximal import Moreau, MoreauCurvature, MoreauSlope, Prox
+from derive.proximal import Confined, Moreau, MoreauCurvature, MoreauSlope, Prox
 from derive.record import read_system as read_system
 from derive.record import record as record
+from derive.spectra import FreeConvolution, HilbertTransform, SpectralDensity, Wishart
 from derive.text import text as text
+from derive.vector_proximal import VectorCurvature, VectorMoreau, VectorProx, VectorSlope
 
 __all__ = [
     "document",
@@ -46,6 +48,23 @@ _PROXIMAL = (
     r"$\mathcal{M}_{V \ell}(w) = \min_{u} \ell(u) + (u - w)^{2} / (2 V)$, reached at $u = \mathrm{prox}_{V \ell}(w)$; "
     r"$\mathcal{M}'$ and $\mathcal{M}''$ are its derivatives in $w$."
 )
+_VECTOR = (
+    r"Of several variables, $\mathcal{M}_{V \ell}(\vec{w}) = \min_{\vec{u}} \ell(\vec{u}) + "
+    r"|\vec{u} - \vec{w}|^{2} / (2 V)$, the least of all minima, reached at "
+    r"$\vec{u} = \mathrm{prox}_{V \ell}(\vec{w})$; $\partial_{i}$ is the derivative in $w_{i}$."
+)
+_CONFINED = r"$\iota_{C}(u)$ is $0$ for $u$ in $C$ and infinite elsewhere."
+_SPECTRA: Mapping[type[sp.Basic], str] = {
+    FreeConvolution: (
+        r"$\boxplus$ is the free additive convolution, $\mu_{\mathrm{sc}, t}$ Wigner's semicircle of variance $t$."
+    ),
+    Wishart: (
+        r"$\operatorname{Marchenko-Pastur}(\kappa)$ is the law of the eigenvalues of $W W^{\top} / \sqrt{p d}$ "
+        r"for $W$ of $d$ rows and $p = \kappa d$ columns of independent $\mathcal{N}(0, 1)$, $d \to \infty$."
+    ),
+    HilbertTransform: r"$\mathrm{p.v.}$: the principal value, where $x$ lies in the support.",
+    SpectralDensity: r"$\rho$ is the density of a law's continuous part.",
+}
 _TEX_SIGNS = {
     **{c: rf"\{c}" for c in "&%$#_{}"},
     **{sign: f"${tex}$" for sign, tex in GREEK_SIGNS.items()},
@@ -193,6 +212,11 @@ def _notes(system: EquationSystem) -> Iterator[str]:
         yield _STEP
     if any(e.rhs.has(Prox, Moreau, MoreauSlope, MoreauCurvature) for e in system.equations):
         yield _PROXIMAL
+    if any(e.rhs.has(VectorProx, VectorMoreau, VectorSlope, VectorCurvature) for e in system.equations):
+        yield _VECTOR
+    if any(e.rhs.has(Confined) for e in system.equations):
+        yield _CONFINED
+    yield from (note for kind, note in _SPECTRA.items() if any(e.rhs.has(kind) for e in system.equations))
 
 
 def _tex(words: str) -> str:

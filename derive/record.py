@@ -14,7 +14,8 @@ from sympy.core.parameters import distribute
 from derive.equations import Define, Equation, EquationSystem, Flow, Quantity, Root, Source
 from derive.latex import latex_equation
 from derive.notation import latex_name
-from derive.text import domain_text, read_domain, read_text, text
+from derive.spectra import Listed
+from derive.text import domain_text, listed_spectra, read_domain, read_text, text
 
 __all__ = [
     "BlockRecord",
@@ -67,7 +68,10 @@ class BlockRecord(TypedDict):
 
 
 class SystemRecord(TypedDict):
-    """`EquationSystem` in JSON; `assumptions` only for symbols whose assumptions the domain does not give."""
+    """`EquationSystem` in JSON; `assumptions` only for symbols whose assumptions the domain does not give.
+
+    `spectra`: long lists of eigenvalues, which texts name; JSON numbers that are read as doubles are exact.
+    """
 
     unknowns: list[QuantityRecord]
     parameters: list[QuantityRecord]
@@ -75,6 +79,7 @@ class SystemRecord(TypedDict):
     blocks: list[BlockRecord]
     edges: list[list[str]]
     assumptions: NotRequired[dict[str, dict[str, bool]]]
+    spectra: NotRequired[dict[str, list[float]]]
 
 
 def quantity_symbol(name: str, domain: sp.Set) -> sp.Symbol:
@@ -108,7 +113,11 @@ def record(system: EquationSystem) -> SystemRecord:
         "edges": [_names(edge) for edge in system.graph().edges],
     }
     unusual = {s.name: _assumptions(s) for s, usual in _expected_symbols(system).items() if s != usual}
-    return {**result, "assumptions": unusual} if unusual else result
+    if unusual:
+        result["assumptions"] = unusual
+    if spectra := listed_spectra(e.rhs for e in system.equations):
+        result["spectra"] = {name: law.values.tolist() for name, law in spectra.items()}
+    return result
 
 
 def key(system: EquationSystem) -> str:
@@ -168,7 +177,8 @@ def _read_system(entry: SystemRecord) -> EquationSystem:
     quantities = [*entry["unknowns"], *entry["parameters"]]
     symbols = {q["name"]: _symbol(q["name"], read_domain(q["domain"]), given) for q in quantities}
     by_name = {q["name"]: _read_quantity(q, symbols, given) for q in quantities}
-    equations = tuple(_read_equation(e, by_name, symbols) for e in entry["equations"])
+    spectra = {name: Listed(values) for name, values in entry.get("spectra", {}).items()}
+    equations = tuple(_read_equation(e, by_name, symbols, spectra) for e in entry["equations"])
     start = {symbols[q["name"]]: read_text(first, symbols) for q in entry["unknowns"] if (first := q.get("start"))}
     return EquationSystem(equations, tuple(by_name[p["name"]] for p in entry["parameters"]), start)
 
@@ -187,8 +197,13 @@ def _read_quantity(
     return Quantity(symbols[q["name"]], q["meaning"], read_domain(q["domain"]), scale, default)
 
 
-def _read_equation(e: EquationRecord, quantities: Mapping[str, Quantity], symbols: Mapping[str, sp.Symbol]) -> Equation:
+def _read_equation(
+    e: EquationRecord,
+    quantities: Mapping[str, Quantity],
+    symbols: Mapping[str, sp.Symbol],
+    spectra: Mapping[str, Listed],
+) -> Equation:
     if e["kind"] not in _KINDS:
         raise ValueError(f"read_system: kind {e['kind']!r} of {e['unknown']}; allowed are {', '.join(_KINDS)}.")
-    rhs = read_text(e["text"], symbols)
+    rhs = read_text(e["text"], symbols, spectra)
     return _KINDS[e["kind"]](quantities[e["unknown"]], rhs, Source(**e["source"]))

@@ -183,14 +183,27 @@ class FreeConvolution(Spectrum):
                 "No derivative rule for powers of a Hilbert transform, and none for another law's."
             )
         rest = held.xreplace({h: sp.S.Zero})
-        own = [rest.diff(s), hilbert * slope.diff(s)]
+        own = [_continuous(rest.diff(s), x), hilbert * _continuous(slope.diff(s), x)]
         if not self.has_free(s):
             return own
         if self.base.has_free(s):
             raise NotImplementedError(f"No derivative rule for the parameters of {type(self.base).__name__}.")
         rate = self.variance.diff(s)
+        rest_slope, slope_slope = (_continuous(g.diff(x), x) for g in (rest, slope))
         second = hilbert**2 - sp.pi**2 * SpectralDensity(self, x) ** 2 / 3
-        return [*own, rate * rest.diff(x) * hilbert, rate * slope.diff(x) * second]
+        return [*own, rate * rest_slope * hilbert, rate * slope_slope * second]
+
+
+def _continuous(derivative: sp.Expr, x: sp.Symbol) -> sp.Expr:
+    """The derivative of a function of x without point masses, which have no weight where the function is continuous."""
+    masses = [d for d in derivative.atoms(sp.DiracDelta) if d.has_free(x)]
+    for mass in masses:
+        argument = mass.args[0]
+        slope = argument.diff(x)
+        weight = sp.expand(derivative).coeff(mass)
+        if slope.has_free(x) or sp.expand(weight.subs(x, x - argument / slope)) != 0:
+            raise NotImplementedError(f"No derivative rule where a function jumps, as at {argument} = 0.")
+    return derivative.xreplace(dict.fromkeys(masses, sp.S.Zero))
 
 
 def semicircle(variance: Any) -> FreeConvolution:

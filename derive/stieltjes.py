@@ -95,12 +95,12 @@ def from_second_partial_moment(e: Expectation, J: sp.Expr, t: sp.Symbol, eps: sp
     }
     total = sp.S.Zero
     for powers, coefficient in ring.collect(ring.element(sp.expand(integrand)), 2).items():
-        total += ring.expr(coefficient) * moments[powers]
+        total += ring.expr(coefficient) * moments[powers[0], powers[1]]
     return total
 
 
 class SemicircleMoment(sp.Function):
-    """SemicircleMoment(k, c) = E (z - c)_+^k for z of Wigner's law of variance one; P(z > c) for k = 0. -2 <= c <= 2."""
+    """SemicircleMoment(k, c) = E (z - c)_+^k of Wigner's law of variance one; P(z > c) for k = 0; -2 <= c <= 2."""
 
     nargs = 2
 

@@ -20,6 +20,7 @@ from derive.exponent import Exponent
 from derive.settings import SolveSettings, VerifySettings
 
 __all__ = [
+    "Caution",
     "Derivation",
     "Limit",
     "TaskSpec",
@@ -47,6 +48,14 @@ class Limit:
     system: EquationSystem
     vanishing: sp.Expr
     scaled: frozenset[sp.Symbol]
+
+
+@dataclass(frozen=True)
+class Caution:
+    """What is to be said of a solution where `excess`, a formula of unknowns and parameters, is positive."""
+
+    excess: sp.Expr
+    text: str
 
 
 class TaskSpec(abc.ABC):
@@ -77,6 +86,11 @@ class TaskSpec(abc.ABC):
     def left_out(self) -> frozenset[sp.Symbol]:
         """Unknowns that are derived and not evaluated along a flow, for their cost."""
         return frozenset()
+
+    @property
+    def cautions(self) -> tuple[Caution, ...]:
+        """Limits of the theory that depend on the solution; those whose unknowns the system lacks do not count."""
+        return ()
 
     @property
     def absent(self) -> Mapping[str, str]:

@@ -5,7 +5,7 @@ python notebooks/make_figures.py figure-1 [--dimension 1000] [--seeds 16] [--out
 
 figure-1: test error and training loss of attention, the pooled and the vectorised linear model against alpha_1, square
 and logistic loss, at theta = 5, L = 10, R = 1, pi = 1/2, lambda = 1e-5. Dimensions d/4, d/2 and d are simulated; the
-vectorised model has L d <= 2000 weights. Exits with 1 if a number disagrees; at d = 1000 with 16 seeds, 15 minutes.
+vectorised model has L d <= 2000 weights. Exits with 1 if a number disagrees; at d = 1000 with 16 seeds, half an hour.
 """
 
 import argparse

@@ -123,7 +123,8 @@ class ClusterTree:
             levels.append(_Level(origin + radius, radius, count + np.arange(len(origin))))
             count += len(origin)
         blocks.append((x[:1] - 1 - 2 * (x[-1:] - x[:1]), np.zeros((1, _WIDTH)), np.zeros((1, _WIDTH))))  # padding
-        return levels[::-1], *(np.concatenate([b[i] for b in blocks]) for i in range(3))
+        first, rests, masses = (np.concatenate([b[i] for b in blocks]) for i in range(3))
+        return levels[::-1], first, rests, masses
 
     def sources(self, anchor: Array, low: Array, high: Array, v_low: Array, v_high: Array) -> Sources:
         """For points z = u + i v with u in anchor + [low, high], v_low <= v <= v_high, all arrays (groups,)."""
@@ -132,7 +133,7 @@ class ClusterTree:
         if not self.depth:
             shift = anchor[:, None] - self.points
             return Sources(shift, np.broadcast_to(self.masses, shift.shape), shift[:, :0], middle, radius)
-        levels, origin, rest, mass = self._built
+        levels, origin, rest, _ = self._built
         group, block = self._seen(levels, anchor + middle, (high - low) / 2, v_low)
         start = (anchor[group] - origin[block]) + middle[group]
         apart = np.maximum(np.maximum(rest[block, 0] - start, start - rest[block, -1]), 0.0)
@@ -159,12 +160,15 @@ class ClusterTree:
         table = np.full((len(anchor), counts.max(initial=0)), len(origin) - 1)
         table[group, np.arange(len(group)) - (np.cumsum(counts) - counts)[group]] = block
         shift = (anchor[:, None] - origin[table])[:, :, None] - rest[table]
-        return shift.reshape(len(anchor), -1), mass[table].reshape(len(anchor), -1)
+        seen = len(anchor), table.shape[1] * _WIDTH
+        return shift.reshape(seen), mass[table].reshape(seen)
 
     def _seen(self, levels: list[_Level], middle: Array, half: Array, v_low: Array) -> tuple[Index, Index]:
         """Pairs (group, block): from the root down, a cell is one block where it is far from all of the group."""
-        group, cell = np.arange(len(middle)), np.zeros(len(middle), dtype=np.intp)
-        groups, blocks = [], []
+        group: Index = np.arange(len(middle))
+        cell: Index = np.zeros(len(middle), dtype=np.intp)
+        groups: list[Index] = []
+        blocks: list[Index] = []
         *inner, leaves = levels
         for level in inner:
             gap = np.maximum(np.abs(middle[group] - level.centre[cell]) - half[group], 0.0)
@@ -173,7 +177,7 @@ class ClusterTree:
             blocks.append(level.block[cell[far]])
             group, cell = group[~far], cell[~far]
             if level is not inner[-1]:
-                group, cell = np.repeat(group, 2), (2 * cell[:, None] + [0, 1]).ravel()
+                group, cell = np.repeat(group, 2), (2 * cell[:, None] + np.arange(2)).ravel()
         groups.append(np.repeat(group, 3))
-        blocks.append((leaves.block[cell][:, None] + [0, 1, 2]).ravel())
+        blocks.append((leaves.block[cell][:, None] + np.arange(3)).ravel())
         return np.concatenate(groups), np.concatenate(blocks)

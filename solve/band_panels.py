@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from solve.base_spectra import AbstractBase, Index
+from solve.atom_clusters import Index
 from solve.nodes import Array, legendre
+from solve.spectral_kernel import AbstractBase
 from solve.subordination import Curve, on_curve
 
 __all__ = ["FULL", "INNER", "LEFT", "RIGHT", "Block", "Panels", "joined", "moved", "refine", "rule"]
@@ -19,6 +20,7 @@ _TAIL = 1e-8  # of the coefficients of a panel: a rule exact to twice the degree
 _QUARTER = 1e-6  # the same for the last quarter: two coefficients alone may be small by chance
 _RIPPLE = 1e-13  # of the whole: ripples of many atoms in one panel look like a tail and are not squared
 _NOISE = 1e-12
+_NOTHING = 1e-16  # of the whole: where two bands touch, v(u) is lost in rounding over 1e-8, and so is its mass
 _LEVELS = 80
 
 
@@ -101,10 +103,11 @@ def _evaluate(base: AbstractBase, t: float, p: Panels) -> tuple[Block, NDArray[n
     size = c.max(axis=1)
     tail = c[:, -2:].max(axis=1) / size
     good = (tail <= _TAIL) & (c[:, -(base.order // 4) :].max(axis=1) <= _QUARTER * size)
+    x = base.anchors[p.anchor][:, None] + curve.x_offset
+    share = (block.weight * (1 + x * x / (base.second_moment + t))).sum(axis=1)
     if base.ripples:
-        x = base.anchors[p.anchor][:, None] + curve.x_offset
-        share = (block.weight * (1 + x * x / (base.second_moment + t))).sum(axis=1)
         good &= (tail * share <= _RIPPLE) | (tail <= _NOISE)
+    good |= share * tail <= _NOTHING
     return block, good
 
 

@@ -13,10 +13,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
+from solve.atom_clusters import Index
 from solve.band_panels import FULL, INNER, LEFT, RIGHT, Block, Panels, joined, moved, refine
-from solve.base_spectra import AbstractBase, Index
 from solve.free_cumulants import convolved_moments
 from solve.nodes import Array
+from solve.spectral_kernel import AbstractBase
 from solve.subordination import Edges, edges
 from solve.subordination_inverse import Points, points_at
 
@@ -28,8 +29,9 @@ _STEPS = 100
 
 @dataclass(frozen=True)
 class Nodes:
-    """Ascending x with sum(weight f(x)) = integral f dmu_t for f smooth between the breaks; hilbert = Re G(x), density = -Im G(x)/pi.
+    """Ascending x with sum(weight f(x)) = integral f dmu_t for f smooth between the breaks.
 
+    hilbert = Re G(x), density = -Im G(x)/pi.
     error: the larger of the defects of mass and second moment, the latter relative to what is known exactly.
     """
 
@@ -116,7 +118,9 @@ class Convolved:
             kinds += self._ends(b, cuts.anchor[first], cuts.offset[first], b, cuts.anchor[last], cuts.offset[last])
             low, high = rows[:-1], rows[1:]
             shift = self.base.anchors[cuts.anchor[high]] - self.base.anchors[cuts.anchor[low]]
-            kinds.append(Panels(np.full(len(low), INNER), cuts.anchor[low], cuts.offset[low], cuts.offset[high] + shift))
+            kinds.append(
+                Panels(np.full(len(low), INNER), cuts.anchor[low], cuts.offset[low], cuts.offset[high] + shift)
+            )
         return moved(self.base, joined(kinds))
 
     def _ends(self, left: Index, a: Index, xi_a: Array, right: Index, b: Index, xi_b: Array) -> list[Panels]:
@@ -193,7 +197,8 @@ class Convolved:
         x = np.clip(np.interp(p, np.cumsum(start.weight) - start.weight / 2, start.x), low, high)
         x = np.where(p <= masses[band, 0], low, np.where(p >= masses[band, 1], high, x))
         rows = np.flatnonzero((x > low) & (x < high))
-        x[rows] = self._newton(p[rows], x[rows], low[rows], high[rows])
+        if len(rows):
+            x[rows] = self._newton(p[rows], x[rows], low[rows], high[rows])
         return x.reshape(array.shape)
 
     @cached_property
@@ -214,7 +219,7 @@ class Convolved:
             low, high = np.where(residual < 0, x, low), np.where(residual >= 0, x, high)
             density = self.density(x)
             new = x - residual / np.where(density > 0, density, np.inf)
-            new = np.where((new >= low) & (new <= high), new, (low + high) / 2)
+            new = np.where((new >= low) & (new <= high) & (density > 0), new, (low + high) / 2)
             moved_by, x = np.abs(new - x), new
             if ((moved_by <= 4e-15 * np.abs(x)) | (np.abs(residual) <= 4e-16)).all():
                 return x

@@ -59,7 +59,7 @@ class _Call:
 
 
 def _key(node: sp.Expr) -> tuple[Any, ...]:
-    return node.args[:4] if isinstance(node, _VECTOR) else node.args
+    return tuple(node.args[:4] if isinstance(node, _VECTOR) else node.args)
 
 
 def _call(node: sp.Expr) -> _Call:

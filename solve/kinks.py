@@ -16,7 +16,7 @@ from derive.functions import He, LogCosh, Phi, SoftmaxEntry, relu, sigmoid, soft
 from derive.measures import Gaussian, Pushforward
 from derive.proximal import Moreau, MoreauCurvature, MoreauSlope, Prox, kinks, slope_at
 
-__all__ = ["Affine", "Smoothness", "affine", "normal", "smoothness"]
+__all__ = ["Affine", "Smoothness", "affine", "kink_forms", "normal", "smoothness"]
 
 _MAX_BRANCHES = 64
 _PROXIMAL = (Prox, Moreau, MoreauSlope, MoreauCurvature)
@@ -77,6 +77,12 @@ def smoothness(integrand: sp.Expr, variables: Sequence[sp.Symbol]) -> Smoothness
         steps=tuple(dict.fromkeys(_steps(integrand, variables))),
         singular=bool(edges or unknown),
     )
+
+
+def kink_forms(integrand: sp.Expr, x: sp.Symbol) -> tuple[Affine, ...]:
+    """The affine forms of one variable at whose zeros the integrand jumps or has a kink; it is finite everywhere."""
+    forms, _ = _zero_sets(_kink_arguments(integrand, {x}), (x,))
+    return tuple(dict.fromkeys(forms))
 
 
 def _zero_sets(arguments: Iterable[sp.Expr], variables: Sequence[sp.Symbol]) -> tuple[list[Affine], list[sp.Expr]]:

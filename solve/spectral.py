@@ -23,14 +23,16 @@ from derive.spectra import (
 )
 from derive.table import Unsupported
 from solve.base_spectra import AbstractBase, AtomicBase, WishartBase
+from solve.condensed_spectra import condensed
 from solve.free_convolution import Convolved, Nodes, convolve
-from solve.kinks import smoothness
+from solve.kinks import kink_forms
 from solve.nodes import Array
 from solve.quadrature import Estimate
 
 __all__ = ["SpectralGroup", "base_spectrum", "convolved", "spectral_groups", "spectrum_parameters"]
 
 _KEPT = 64
+_CHUNK = 2**16
 _ROUNDING = 1e-15
 Function = Callable[[list[Any]], Sequence[tuple[Any, "Array | None"]]]
 Compile = Callable[[Sequence[sp.Expr], tuple[sp.Symbol, ...]], Function]
@@ -75,7 +77,8 @@ def base_spectrum(law: Spectrum, values: tuple[float, ...]) -> AbstractBase:
 @functools.lru_cache(maxsize=_KEPT)
 def convolved(law: Spectrum, values: tuple[float, ...], variance: float) -> Convolved:
     """The law at these values with a semicircle of that variance."""
-    return convolve(base_spectrum(law, values), variance)
+    base = base_spectrum(law, values)
+    return convolve(condensed(base, variance) if isinstance(base, AtomicBase) else base, variance)
 
 
 @functools.lru_cache(maxsize=_KEPT)
@@ -104,37 +107,57 @@ class SpectralGroup:
         own = [np.asarray(arguments[i], dtype=float) for i in self.reads]
         shape = np.broadcast_shapes(*(a.shape for a in own))
         rows = np.stack([np.broadcast_to(a, shape).ravel() for a in own]).T if own else np.empty((1, 0))
-        found = np.array([self._at(tuple(row.tolist())) for row in rows]).reshape(len(rows), 2, self.count)
-        value, error = (found[:, i].T.reshape(self.count, *shape) for i in range(2))
-        return Estimate(value, error)
+        value, error = self._at(tuple(rows[0].tolist())) if len(rows) == 1 else self._averaged(rows)
+        return Estimate(value.reshape(self.count, *shape), error.reshape(self.count, *shape))
 
     @functools.cached_property
     def _at(self) -> Callable[[tuple[float, ...]], tuple[Array, Array]]:
-        return functools.lru_cache(maxsize=_KEPT)(self._averaged)
+        """One row, the last few kept."""
+        return functools.lru_cache(maxsize=_KEPT)(lambda row: self._averaged(np.array([row]).reshape(1, -1)))
 
-    def _averaged(self, own: tuple[float, ...]) -> tuple[Array, Array]:
-        found = [float(v) for v, _ in self.law(list(own))]
-        own_count = len(spectrum_parameters(self.base))
-        values, (variance, *forms) = tuple(found[:own_count]), found[own_count:]
-        unknown = np.full(self.count, np.nan), np.full(self.count, np.inf)
-        if not np.isfinite(found).all() or (self.is_convolved and not variance > 0):
-            return unknown
-        breaks = [-b / a for a, b in zip(forms[::2], forms[1::2], strict=True) if a != 0]
+    def _averaged(self, rows: Array) -> tuple[Array, Array]:
+        """Means and errors (count, rows): rows with the same law and kinks on the same nodes."""
+        found = np.array([np.broadcast_to(v, len(rows)) for v, _ in self.law(list(rows.T))], dtype=float).T
+        means, errors = np.full((self.count, len(rows)), np.nan), np.full((self.count, len(rows)), np.inf)
+        known = np.isfinite(found).all(axis=1)
+        laws, owner = np.unique(found[known], axis=0, return_inverse=True)
+        for i, law in enumerate(laws):
+            nodes = self._on(law)
+            if nodes is not None:
+                here = np.flatnonzero(known)[owner.ravel() == i]
+                means[:, here], errors[:, here] = self._summed(rows[here], *nodes)
+        return means, errors
+
+    def _on(self, law: Array) -> tuple[tuple[Array, ...], Array, float] | None:
+        """Eigenvalues with Hilbert transform and density there, their weights and the error; None where none are."""
+        own = len(spectrum_parameters(self.base))
+        values, variance, forms = tuple(law[:own].tolist()), float(law[own]), law[own + 1 :]
         if not self.is_convolved:
             points, weights = base_spectrum(self.base, values).atoms
-            return self._summed(own, (points, np.zeros_like(points), np.zeros_like(points)), weights, _ROUNDING)
+            return (points, np.zeros_like(points), np.zeros_like(points)), weights, _ROUNDING
+        if not variance > 0:
+            return None
+        slopes, constants = forms[::2], forms[1::2]
+        breaks = tuple(np.unique(-constants[slopes != 0] / slopes[slopes != 0]).tolist())
         try:
-            nodes = _nodes(self.base, values, variance, tuple(sorted(set(breaks))))
+            nodes = _nodes(self.base, values, variance, breaks)
         except ArithmeticError:
-            return unknown
-        return self._summed(own, (nodes.x, nodes.hilbert, nodes.density), nodes.weight, nodes.error)
+            return None
+        return (nodes.x, nodes.hilbert, nodes.density), nodes.weight, nodes.error
 
-    def _summed(
-        self, own: tuple[float, ...], at: tuple[Array, ...], weight: Array, error: float
-    ) -> tuple[Array, Array]:
-        values = [np.broadcast_to(v, weight.shape) for v, _ in self.integrands([*own, *at])]
-        means = np.array([weight @ v for v in values])
-        sizes = np.array([weight @ np.abs(v) for v in values])
+    def _summed(self, rows: Array, at: tuple[Array, ...], weight: Array, error: float) -> tuple[Array, Array]:
+        """(count, rows) each."""
+        means = np.empty((self.count, len(rows)))
+        sizes = np.empty_like(means)
+        step = max(1, _CHUNK // len(weight))
+        for start in range(0, len(rows), step):
+            part = rows[start : start + step]
+            shape = (len(part), len(weight))
+            values = self.integrands([*(c[:, None] for c in part.T), *at])
+            for k, (v, _) in enumerate(values):
+                whole = np.broadcast_to(v, shape)
+                means[k, start : start + step] = whole @ weight
+                sizes[k, start : start + step] = np.abs(whole) @ weight
         return means, error * sizes
 
 
@@ -161,7 +184,7 @@ def _group(members: list[Expectation], arguments: tuple[sp.Symbol, ...], program
         (v,) = e.variables
         at = {HilbertTransform(law, v): hilbert, SpectralDensity(law, v): density}
         integrands.append(e.integrand.xreplace(at).xreplace({v: x}))
-    kinks = dict.fromkeys(k for f in integrands for k in smoothness(f, (x,)).kinks)
+    kinks = dict.fromkeys(k for f in integrands for k in kink_forms(f, x))
     forms = [c for k in kinks for c in (*k.coefficients, k.constant)]
     return SpectralGroup(
         base,

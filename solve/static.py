@@ -84,7 +84,18 @@ class StaticSolver:
                 found.status,
                 found.residual,
             )
-        return found
+        return self._cautioned(found, values)
+
+    def _cautioned(self, found: Prediction, values: Values) -> Prediction:
+        """With what the task says of such a solution."""
+        known = {**{s: float(v) for s, v in values.items()}, **{s: float(v) for s, v in found.values.items()}}
+        notes = []
+        for caution in self.derivation.task.cautions:
+            symbols = sorted(caution.excess.free_symbols, key=str)
+            if set(symbols) <= known.keys():
+                (excess,), _ = lower([caution.excess], symbols)(*(known[s] for s in symbols))
+                notes += [caution.text] if excess > 0 else []
+        return replace(found, notes=(*found.notes, *notes)) if notes else found
 
     def _from_proxy(self, values: Values) -> Values | None:
         """The solution of the proxy, None where there is none."""

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from solve.base_spectra import AbstractBase, Index, Kernel
+from solve.atom_clusters import Index
 from solve.nodes import Array
+from solve.spectral_kernel import AbstractBase, Kernel
 
 __all__ = ["Curve", "Edges", "edges", "on_curve"]
 
@@ -72,7 +73,7 @@ def _solved(base: AbstractBase, t: float, anchor: Index, offset: Array) -> tuple
         right = residual < 0
         least = np.where(right, least, np.maximum(least, w))
         # from the right also Newton's method for log(1/F) in log w, exact where 1/F is a power of w
-        power = w * np.exp(np.maximum(np.log(t * f) * f / (w * f2), -60.0))
+        power = w * np.exp(np.clip(np.log(t * f) * f / (w * f2), -60.0, 60.0))
         new = np.minimum(np.maximum(w + step, np.where(right, np.maximum(power, least), least)), most)
         close = (np.abs(new - w) <= _CLOSE * new) | (np.abs(residual) <= _ROUNDING * t)
         w = new

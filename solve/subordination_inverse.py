@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from solve.atom_clusters import Index
 from solve.band_panels import FULL, rule
-from solve.base_spectra import AbstractBase, Index
 from solve.nodes import Array
+from solve.spectral_kernel import AbstractBase
 from solve.subordination import Edges, on_curve
 
 __all__ = ["Points", "points_at"]
@@ -123,7 +124,6 @@ def _newton(
 ) -> tuple[Array, Array, Array, NDArray[np.bool_]]:
     """offset, v, Re G, and where it converged, to a point of the curve between low and high."""
     settled = np.zeros(len(offset), dtype=bool)
-    zero = np.zeros_like(v)
     for _ in range(_NEWTON):
         at = base.field(anchor, offset, offset, v, v).kernel(offset[:, None], v[:, None] ** 2)
         f, f2, d, g = (a[:, 0] for a in at)

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import sympy as sp
+from numpy.typing import NDArray
 
 from solve.elementary import Array, compile_expressions
 from solve.proximal import parameters_of
@@ -129,13 +130,13 @@ class _Run:
         return cls(V, w, parameters, u, objective, step, fall, np.ones(len(V)))
 
     @property
-    def done(self) -> Array:
+    def done(self) -> NDArray[np.bool_]:
         """Whether the whole next step is the last, or no part of it lowers the objective."""
         size = 1 + np.abs(self.u).sum(axis=0)
-        close: Array = (np.abs(self.step).max(axis=0) <= _CLOSE * size) | (self.part < _SHORTEST)
+        close: NDArray[np.bool_] = (np.abs(self.step).max(axis=0) <= _CLOSE * size) | (self.part < _SHORTEST)
         return close
 
-    def restricted(self, kept: Array) -> _Run:
+    def restricted(self, kept: NDArray[np.bool_]) -> _Run:
         return _Run(*(np.ascontiguousarray(a[..., kept]) for a in self._all))
 
     @property

@@ -197,7 +197,8 @@ class ConvexErm:
 
     def _least_loss(self, judged: tuple[sp.Lambda, ...]) -> sp.Expr:
         """The mean of the losses where they are least."""
-        ends = [next(e for e in loss.expr.args[1:] if not e.is_infinite) for loss in self.losses]
+        # a loss that is the same everywhere, as y = 0 makes it of a margin's, has no finite end
+        ends = [next((e for e in loss.expr.args[1:] if not e.is_infinite), sp.S.Zero) for loss in self.losses]
         return sp.Add(*(c.probability * f(e) for c, f, e in zip(self.law.cases, judged, ends, strict=True)))
 
     def _training_error(self) -> sp.Expr:

@@ -19,14 +19,15 @@ from derive.document import Document, Table, TaskError
 from derive.equations import EquationSystem, Quantity
 from derive.mechanisms.index_channel import IndexChannel
 from derive.mechanisms.spectral_erm import SpectralErm
+from derive.mechanisms.spectral_systems import proxy, reduced, state_evolution
 from derive.mechanisms.spectral_thresholds import SpectralThresholds
 from derive.parse import parse_expression
 from derive.proximal import Confined, confinement, non_convex_point
 from derive.settings import SolveSettings, VerifySettings
-from derive.spectra import Spectrum
+from derive.spectra import PowerLaw, Spectrum
 from derive.spectrum_table import read_spectrum
 from derive.symmetric_indices import Indices
-from derive.task import TaskSpec
+from derive.task import Caution, TaskSpec
 from derive.text import text
 
 __all__ = ["AttentionIndexed", "Outputs", "Parametrisation"]
@@ -113,7 +114,7 @@ class AttentionIndexed(TaskSpec):
         if self.asks_thresholds:
             limits = self._thresholds.equations()
             return EquationSystem(limits.equations, self.parameters, limits.start)
-        found = self.problem.reduced() or self.problem.state_evolution()
+        found = reduced(self.problem) or state_evolution(self.problem)
         return EquationSystem(found.equations, self.parameters, found.start)
 
     @cached_property
@@ -126,10 +127,28 @@ class AttentionIndexed(TaskSpec):
         return self._thresholds.absent if self.asks_thresholds else {}
 
     @property
+    def cautions(self) -> tuple[Caution, ...]:
+        """Where the theory does not hold: too few columns of W, an unstable minimum, large eigenvalues in a softmax."""
+        if self.asks_thresholds:
+            return ()
+        rank, replicon = (sp.Symbol(name, real=True) for name in ("rank", "replicon"))
+        found = [Caution(replicon - 1, "replicon above 1: the minimum that the theory describes is not stable.")]
+        if self.parametrisation is Parametrisation.FACTORISED:
+            few = "rank above kappa: W has too few columns to be this minimum, and the theory does not hold."
+            found.append(Caution(rank - self.kappa, few))
+        if isinstance(self.spectrum, PowerLaw) and self.problem.channel.parts is None:
+            large = (
+                "eigenvalues of the target grow with d, and its indices are not Gaussian in the limit: errors and "
+                "losses of outputs are off by O(1); trust mse and what is read of S."
+            )
+            found.append(Caution(sp.S.One, large))
+        return tuple(found)
+
+    @property
     def proxy(self) -> EquationSystem | None:
         if self.asks_thresholds or self.problem.channel.parts is not None:
             return None
-        found = self.problem.proxy()
+        found = proxy(self.problem)
         return EquationSystem(found.equations, self.parameters, found.start)
 
     @property
@@ -138,7 +157,7 @@ class AttentionIndexed(TaskSpec):
         if self.asks_thresholds:
             return None
         eps = sp.Symbol("eps_frobenius", nonnegative=True)
-        found = replace(self, frobenius=self.frobenius + eps).problem.state_evolution()
+        found = state_evolution(replace(self, frobenius=self.frobenius + eps).problem)
         return EquationSystem(
             found.equations, (*self.parameters, Quantity(eps, "added to frobenius")), found.start
         ), eps

@@ -22,6 +22,7 @@ from derive.parse import FormulaError, check_parameter_name
 from derive.settings import SolveSettings, VerifySettings
 from derive.table import exact
 from derive.task import Limit, TaskSpec
+from derive.text import text
 
 __all__ = ["ConvexErmTask", "Latent"]
 
@@ -31,6 +32,7 @@ RESERVED = (
 )
 _MOST_CASES = 4096
 _MOST_DIRECTIONS = 16
+_MOST_LOOKED_AT = 256
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,45 @@ class ConvexErmTask(TaskSpec):
             verify=VerifySettings.read(document.table("verify", required=False), methods=False),
         )
         document.finish()
+        _check_values(task)
         return task
+
+
+def _check_values(task: ConvexErmTask) -> None:
+    """Raises `TaskError` where a formula is not real and finite, or the scale not positive, for some latents.
+
+    Likewise where all labels are the same. Discrete latents take all their values, in the first 256 of their cases;
+    normal ones a few; the label's x1, .. one.
+    """
+    if not task.label.has_free(*task.components, *(v.symbol for v in task.latents)):
+        raise TaskError(
+            f"label.formula is {text(task.label)}, the same for all samples: there is nothing to learn. Let it read a "
+            "latent variable, or x1, x2, .. the feature along the directions of features.mean."
+        )
+    stated = [("features.mean", f) for f in task.mean] + [("features.exact", f) for f in task.exact]
+    stated += [("features.scale", task.scale), ("label.formula", task.label)]
+    choices = [(v.symbol, _looked_at(v)) for v in task.latents]
+    for values in itertools.islice(itertools.product(*(c for _, c in choices)), _MOST_LOOKED_AT):
+        here = {s: v for (s, _), v in zip(choices, values, strict=True)}
+        at = {**dict(task.values), **dict.fromkeys(task.components, sp.Rational(1, 3)), **here}
+        for place, formula in stated:
+            found = sp.N(formula.xreplace(at))
+            if not found.is_number:
+                continue
+            where = ", ".join(f"{s} = {v}" for s, v in here.items() if formula.has_free(s))
+            told = f"{place}: {text(formula)} is {found}{f' at {where}' if where else ''}"
+            if not (found.is_real and found.is_finite):
+                raise TaskError(f"{told}; it must be a real number whatever the latents are.")
+            if place == "features.scale" and not found > 0:
+                raise TaskError(
+                    f"{told}; the scale of the noise must be positive. A direction without noise is stated by exact."
+                )
+
+
+def _looked_at(latent: Latent) -> tuple[sp.Expr, ...]:
+    if latent.values is not None:
+        return latent.values
+    return tuple(latent.mean + k * sp.sqrt(latent.variance) for k in (-2, sp.Rational(-1, 2), 1, 3))
 
 
 def _outcomes(latent: Latent) -> list[tuple[sp.Expr, sp.Expr]]:

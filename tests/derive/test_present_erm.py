@@ -303,7 +303,7 @@ def test_marginals_share_the_letters_of_their_law() -> None:
         (Quantity(a, ""), Quantity(k, "")),
     )
     shown = latex(short)
-    assert re.findall(r"mathbb\{E\}_\{(.*?)\}\\left", shown) == ["x_{1}, x_{2}, x_{3}", "x_{1}, x_{2}"]
+    assert re.findall(r"mathbb\{E\}_\{(.*?)\}\\left", shown) == ["x_{1}, x_{2}, g_{7}", "x_{1}, x_{2}"]
     assert shown.count(r"\operatorname{softmax}") == shown.count(r"\sim") == 1
 
 

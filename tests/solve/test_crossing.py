@@ -77,16 +77,17 @@ def test_what_is_no_crossing_is_refused() -> None:
         measured(found, limit, runs=1)
 
 
-def test_runs_are_independent_and_their_error_is_that_of_the_mean() -> None:
-    """32 runs, 4 by 4: the scatter of the eight means is what each of them states."""
+@pytest.mark.slow
+def test_runs_scatter_as_each_of_them_says() -> None:
     found = derived("attention", solve__samples="1024")
-    single: list[float] = []
-    measured(found, lambda b: single.append(b.at("training_loss").value) or Measured(0, 0), runs=32)
-    assert len(set(single)) == 32
-    means = np.array(single).reshape(8, 4)
-    stated = math.sqrt((means.var(axis=1, ddof=1) / 4).mean())
-    ratio = means.mean(axis=1).std(ddof=1) / stated
-    assert 0.25 < ratio < 2.6  # F with 7 and 24 degrees of freedom, two-sided 1e-3
+    single: list[Measured] = []
+    mean = measured(found, lambda b: single.append(b.at("training_loss")) or single[-1], runs=6)
+    x = np.array([m.value for m in single])
+    assert len(set(x.tolist())) == 6
+    assert mean.value == pytest.approx(x.mean(), rel=1e-12)  # rounding
+    assert mean.error == pytest.approx(x.std(ddof=1) / math.sqrt(6), rel=1e-12)
+    ratio = x.std(ddof=1) / np.mean([m.error for m in single])
+    assert 0.2 < ratio < 2.3  # chi^2 with 5 degrees of freedom, 1e-3 on either side
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from verify.curve_figure import curve_figure, figure_text
 from verify.statistics import compare
 from verify.verdict import Verdict
 
+pytestmark = pytest.mark.slow
 POINTS = (2.0, 4.0)
 
 

@@ -58,6 +58,7 @@ class AffineSet:
 
     @cached_property
     def _factor(self) -> Tensor:
+        factor: Tensor
         factor, info = torch.linalg.cholesky_ex(self.rows @ self.rows.T)
         if int(info):
             raise ValueError(f"AffineSet: {len(self.rows)} conditions in d = {self.d} are not independent.")

@@ -109,11 +109,8 @@ def _newton(problem: _Local, start: Tensor) -> Tensor:
 
 
 def _descended(local: _Local, w: Tensor, gradient: Tensor) -> Tensor:
-    """A Newton step with curvatures taken by their size, halved until the value falls."""
-    values, basis = torch.linalg.eigh(local.curvature(w))
-    values = (values + 1).abs().clamp_min(_FLOOR)
-    along = torch.einsum("nij,in->jn", basis, gradient) / values.T
-    move = -torch.einsum("nij,jn->in", basis, along)
+    """A Newton step, halved until the value falls."""
+    move = -_divided(local.curvature(w), gradient)
     value = local.value(w)
     slack = 1e-14 * (1 + value.abs())
     t = torch.ones_like(value)
@@ -123,3 +120,17 @@ def _descended(local: _Local, w: Tensor, gradient: Tensor) -> Tensor:
             break
         t = torch.where(worse, t / 2, t)
     return w + t * move
+
+
+def _divided(curvature: Tensor, gradient: Tensor) -> Tensor:
+    """(1 + C)^-1 gradient, (k, n); where 1 + C is not positive, with its eigenvalues taken by their size."""
+    hessian = curvature + torch.eye(len(gradient), dtype=curvature.dtype, device=curvature.device)
+    factor, info = torch.linalg.cholesky_ex(hessian)
+    bent = info > 0
+    found: Tensor = torch.cholesky_solve(gradient.T[:, :, None], factor)[:, :, 0].T
+    if bool(bent.any()):
+        values, basis = torch.linalg.eigh(hessian[bent])
+        along = torch.einsum("nij,in->jn", basis, gradient[:, bent]) / values.abs().clamp_min(_FLOOR).T
+        found = found.clone()
+        found[:, bent] = torch.einsum("nij,jn->in", basis, along)
+    return found

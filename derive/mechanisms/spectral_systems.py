@@ -1,0 +1,126 @@
+"""The equations of risk minimisation with a spectral penalty: state evolution, and for two unknowns where possible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import sympy as sp
+
+from derive.equations import Define, Equation, EquationSystem, Quantity, Root, Source
+from derive.expectation import Expectation
+from derive.mechanisms.potential import m, m_hat, q, q_hat, sigma, sigma_hat
+from derive.mechanisms.spectral_erm import (
+    PAPER,
+    SpectralErm,
+    delta,
+    eps,
+    factored,
+    place,
+    quantity,
+    response,
+    target_size,
+)
+from derive.mechanisms.spectral_observables import observables
+
+__all__ = ["proxy", "reduced", "state_evolution"]
+
+_definition = Source("derived", "definition")
+_curvature = sp.Symbol("curvature", positive=True)
+
+
+def state_evolution(problem: SpectralErm) -> EquationSystem:
+    """Stationarity of the potential: each conjugate by the data, each order parameter by the denoiser."""
+    theorem = Source(PAPER, "state evolution; derived: stationarity of the potential")
+    found: list[Equation] = [Define(quantity(target_size), problem.size, _definition)]
+    for symbol in (m_hat, q_hat, sigma_hat):
+        found.append(Define(quantity(symbol), factored(problem.potential.conjugate(symbol)), theorem))
+    found.append(Define(quantity(delta), sp.sqrt(q_hat) / m_hat, _definition))
+    for symbol in (m, q, sigma):
+        found.append(Define(quantity(symbol), problem.in_delta(problem.potential.order_parameter(symbol)), theorem))
+    # no overlap is needed at the start: the data show the target at once
+    start = {**dict.fromkeys((m_hat, q_hat, sigma_hat), problem.alpha), sigma: sp.S.One, q: sp.S.One, m: sp.S.Half}
+    return _closed([*found, *observables(problem)], start)
+
+
+@dataclass(frozen=True)
+class _Eliminated:
+    """slope: eta. threshold: eps m_hat. ratio: m_hat/Sigma_hat. strength: m_hat of A. noise: delta^2 of m and q."""
+
+    slope: sp.Expr
+    threshold: sp.Expr
+    ratio: sp.Expr
+    strength: sp.Expr
+    noise: sp.Expr
+
+
+def reduced(problem: SpectralErm) -> EquationSystem | None:
+    """The same for a denoiser eta (x - eps)_+ of known slope, in delta and eps alone; None where it has none.
+
+    The conjugates must be rational in the order parameters, m_hat/Sigma_hat a number, and m_hat the one solution
+    of its equation when Sigma = eta A/m_hat, A = E 2 (x - eps)_+ Re G(x), is put in.
+    """
+    known = _eliminated(problem)
+    if known is None:
+        return None
+    derived = Source("derived", "state evolution, conjugates eliminated")
+    soft = known.slope * (place - eps) * sp.Heaviside(place - eps)
+    found: list[Equation] = [
+        Define(quantity(target_size), problem.size, _definition),
+        Define(quantity(response), problem.of_soft(sigma, soft) * m_hat / known.slope, derived),
+        Define(quantity(m_hat), known.strength, derived),
+        Root(quantity(eps), eps * m_hat - known.threshold, derived),
+        Define(quantity(m), problem.of_soft(m, soft), derived),
+        Define(quantity(q), problem.of_soft(q, soft), derived),
+        Root(quantity(delta), delta**2 - known.noise, derived),
+        Define(quantity(sigma), known.slope * response / m_hat, derived),
+        Define(quantity(sigma_hat), m_hat / known.ratio, derived),
+        Define(quantity(q_hat), (delta * m_hat) ** 2, derived),
+    ]
+    observed = [e for e in observables(problem, soft, known.ratio) if e.unknown.symbol != eps]
+    first = sp.sqrt(known.noise.subs({m: 0, q: 0}))
+    return _closed([*found, *observed], {delta: first, eps: first})
+
+
+def _eliminated(problem: SpectralErm) -> _Eliminated | None:
+    if problem.soft_threshold is None:
+        return None
+    conjugates = {s: factored(problem.potential.conjugate(s)) for s in (m_hat, q_hat, sigma_hat)}
+    if any(c.has(Expectation) for c in conjugates.values()):
+        return None
+    ratio = sp.cancel(conjugates[m_hat] / conjugates[sigma_hat])
+    noise = sp.factor(sp.cancel(conjugates[q_hat] / conjugates[m_hat] ** 2))
+    slope, start = (sp.cancel(e.subs(sigma_hat, m_hat / ratio)) for e in problem.soft_threshold)
+    threshold = sp.cancel(start * m_hat)
+    strength = _only_solution(conjugates[m_hat].subs(sigma, slope * response / m_hat) - m_hat, m_hat)
+    fixed = (ratio, slope, threshold, noise)
+    if strength is None or any(e.has_free(sigma, m_hat) for e in fixed) or ratio.has_free(m, q):
+        return None
+    return _Eliminated(slope, threshold, ratio, strength, noise)
+
+
+def proxy(problem: SpectralErm) -> EquationSystem:
+    """The equations for a quadratic loss of the same mean curvature, which are easily solved."""
+    near = replace(problem, channel=problem.channel.quadratic(_curvature))
+    system = reduced(near) or state_evolution(near)
+    known = Quantity(_curvature, "half the mean curvature of the loss at the target", sp.Interval.open(0, sp.oo))
+    first = Define(known, problem.channel.curvature(problem.label_variance), Source("derived", "second derivative"))
+    size, *rest = system.equations
+    wanted = {target_size, response, m_hat, q_hat, sigma_hat, delta, eps, m, q, sigma}
+    return _closed([size, first, *(e for e in rest if e.unknown.symbol in wanted)], dict(system.start))
+
+
+def _closed(equations: list[Equation], start: dict[sp.Symbol, sp.Expr]) -> EquationSystem:
+    read = set().union(*(e.reads() for e in equations), *(v.free_symbols for v in start.values()))
+    own = {e.unknown.symbol for e in equations}
+    parameters = tuple(Quantity(s, "parameter") for s in sorted(read - own, key=str))
+    return EquationSystem(tuple(equations), parameters, {s: v for s, v in start.items() if s in own})
+
+
+def _only_solution(expr: sp.Expr, s: sp.Symbol) -> sp.Expr | None:
+    """The one s != 0 at which a rational function vanishes, where its numerator has one factor that is linear in s."""
+    numerator, _ = sp.fraction(sp.together(expr))
+    factors = [f for f, _ in sp.factor_list(numerator)[1] if f.has_free(s) and f != s]
+    if len(factors) != 1 or sp.degree(factors[0], s) != 1:
+        return None
+    a, b = sp.Poly(factors[0], s).all_coeffs()
+    return sp.factor(-b / a)
