@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import sympy as sp
 from sympy.printing.precedence import PRECEDENCE
 
-from derive.display import few
 from derive.expectation import Expectation
 from derive.latex_proximal import LatexProximal
 from derive.latex_spectra import LatexSpectra
@@ -42,7 +41,7 @@ class LatexLaws(LatexProximal, LatexSpectra):
         return rf"\mathbb{{E}}_{{{subscript}}}"
 
     def _variables(self, e: BindingNode) -> list[str]:
-        return [latex_name(n) if n else r"\ldots" for n in few(self.enter(e))]
+        return self._names(self.enter(e))
 
     def _print_Expectation(self, e: Expectation) -> str:
         head = self.head(e)

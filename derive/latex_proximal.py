@@ -64,7 +64,7 @@ class LatexProximal(Statements):
         Of losses of several variables the latter is said where the loss is stated, not where it is used.
         """
         name, outer = self.loss(loss)
-        shown, others = latex_name(name), [self._print(s) for s in outer]
+        shown, others = latex_name(name), self._names([self.scope.get(s, s.name) for s in outer])
         if self.is_new(loss, name):
             left = ", ".join([self._loss_variables(loss), *others])
             self._state(f"{shown}({left})", "=", loss.expr)

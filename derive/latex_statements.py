@@ -86,5 +86,8 @@ class Statements(Display, LatexPrinter):
         return brackets(", ".join(r"\ldots" if a == DOTS else self._print(a) for a in args))
 
     def _left(self, names: Sequence[str]) -> str:
-        shown = ", ".join(latex_name(n) if n else r"\ldots" for n in few(names))
+        shown = ", ".join(self._names(names))
         return shown if len(names) == 1 else f"({shown})"
+
+    def _names(self, names: Sequence[str]) -> list[str]:
+        return [latex_name(n) if n else r"\ldots" for n in few(names)]

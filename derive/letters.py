@@ -49,15 +49,13 @@ class Law:
     defined: str
 
     def names(self, law: Pushforward, letter: str) -> tuple[str, ...]:
-        """The names of the variables under `law`, a marginal of the whole, with this letter."""
-        computed = numbered(letter, sum(s not in self.whole.inputs for s in self.whole.outputs))
-        if letter != self.shown:  # inside another one with this law
-            computed = numbered(letter, self.whole.dim)
-            return tuple(computed[self.whole.outputs.index(s)] for s in law.outputs)
-        known = self.scope
-        free = iter(computed)
-        names = {s: known[s] if s in self.whole.inputs else next(free) for s in self.whole.outputs}
-        return tuple(names[s] for s in law.outputs)
+        """The names of the variables under `law`, a marginal of the whole: this letter, or that of an input."""
+        outputs, scope = self.whole.outputs, self.scope
+        # Inside another one with this law, whose letter is `shown`, the inputs need other letters, too.
+        known = {s: scope[s] for s in outputs if s in self.whole.inputs and letter == self.shown}
+        others = [s for s in outputs if s not in known]
+        known |= dict(zip(others, numbered(letter, len(others)), strict=True))
+        return tuple(known[s] for s in law.outputs)
 
     @property
     def scope(self) -> dict[sp.Symbol, str]:

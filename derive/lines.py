@@ -7,11 +7,12 @@ import re
 import sympy as sp
 
 from derive.expectation import Expectation
-from derive.functions import LogCosh, sigmoid
+from derive.functions import LogCosh, SoftmaxEntry, sigmoid
 from derive.latex import Latex
 from derive.latex_statements import Given, brackets
 from derive.minimum import Minimum
 from derive.notation import function_head, ordered_terms
+from derive.patterns import DOTS, by_index, shortened
 from derive.sums import PositiveSum
 
 __all__ = ["broken", "given_lines", "width"]
@@ -56,6 +57,8 @@ def broken(printer: Latex, expr: sp.Expr, room: int, used: int = 0) -> list[str]
         head = function_head(expr)[0]
         inside = broken(printer, expr.args[0], room, used + width(head) + 1)
         return _enclose(head + r"\Bigl(", inside, r"\Bigr)")
+    if isinstance(expr, SoftmaxEntry):
+        return _softmax(printer, expr, room, used)
     if expr.is_Pow and expr.base.is_Add and expr.exp.is_Rational:
         return _enclose(r"\Bigl(", broken(printer, expr.base, room, used + 1), rf"\Bigr)^{{{expr.exp}}}")
     return _product(printer, expr, room, used) if expr.is_Mul else [whole]
@@ -73,6 +76,20 @@ def _sum(printer: Latex, expr: sp.Expr, room: int, used: int) -> list[str]:
             lines.append(sign + first)
         lines += rest
     return lines
+
+
+def _softmax(printer: Latex, expr: SoftmaxEntry, room: int, used: int) -> list[str]:
+    """Broken at its arguments, and in them where they are long."""
+    own, *others = expr.args
+    lines: list[str] = []
+    for a in (own, *shortened(by_index(others))):
+        part = [r"\ldots"] if a == DOTS else broken(printer, a, room, 2)
+        if lines:
+            lines[-1] += ","
+            if width(f"{lines[-1]} {part[0]}") < room - (used if len(lines) == 1 else 0):
+                lines[-1] += f" {part.pop(0)}"
+        lines += part
+    return _enclose(rf"{function_head(expr)[0]}_{{1}}\Bigl(", lines, r"\Bigr)")
 
 
 def _packed(terms: list[str], room: int, used: int) -> list[str]:

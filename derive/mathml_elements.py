@@ -10,8 +10,8 @@ import sympy as sp
 from sympy.printing.mathml import MathMLPresentationPrinter
 from sympy.printing.precedence import precedence_traditional
 
-from derive.display import Display
-from derive.notation import ACCENT_MARKS, Name, plain
+from derive.display import Display, few
+from derive.notation import ACCENT_MARKS, Name, plain, split_name
 from derive.patterns import DOTS
 
 __all__ = ["APPLY", "DOT", "TIMES", "Elements"]
@@ -94,6 +94,9 @@ class Elements(Display, MathMLPresentationPrinter):
         above = [self._mo(_STAR)] if name.star else [] if power is None else [power]
         tag = {(1, 0): "msub", (0, 1): "msup", (1, 1): "msubsup"}.get((len(subscript), len(above)))
         return self._el(tag, base, *subscript, *above) if tag else base
+
+    def _variables(self, names: Sequence[str]) -> list[Element]:
+        return [self._name(split_name(n)) if n else self._mo("\u2026") for n in few(names)]
 
     def _apply(self, head: Element, args: Sequence[sp.Expr]) -> Element:
         return self._el("mrow", head, self._mo(APPLY), self._fenced(*self._arguments(args)))

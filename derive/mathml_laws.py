@@ -7,7 +7,6 @@ from xml.dom.minidom import Element
 
 from sympy.printing.precedence import PRECEDENCE
 
-from derive.display import few
 from derive.expectation import Expectation
 from derive.letters import is_standard
 from derive.mathml_elements import APPLY
@@ -44,9 +43,6 @@ class Laws(ProximalElements, SpectraElements):
     def _under(self, sign: Element, names: Sequence[str], body: Element) -> Element:
         head = self._el("msub", sign, self._row(*self._separated(self._variables(names))))
         return self._el("mrow", head, self._mo(APPLY), self._fenced(body, fence="[]"))
-
-    def _variables(self, names: Sequence[str]) -> list[Element]:
-        return [self._name(split_name(n)) if n else self._mo("\u2026") for n in few(names)]
 
     def _tuple(self, names: Sequence[str]) -> Element:
         variables = self._variables(names)

@@ -60,13 +60,14 @@ class ProximalElements(Elements):
         Of losses of several variables the latter is said where the loss is stated, not where it is used.
         """
         name, outer = self.loss(loss)
+        around = [self.scope.get(s, s.name) for s in outer]
         if self.is_new(loss, name):
-            variables = [self._loss_variables(loss), *map(self.show, outer)]
+            variables = [self._loss_variables(loss), *self._variables(around)]
             left = self._el("mrow", self._name(split_name(name)), self._mo(APPLY), self._fenced(*variables))
             self._state(left, "=", self.show(loss.expr))
         shown = self._name(split_name(name))
         if outer and len(loss.variables) == 1:
-            shown = self._row(shown, self._mo(APPLY), self._fenced(self._mo(DOT), *map(self.show, outer)))
+            shown = self._row(shown, self._mo(APPLY), self._fenced(self._mo(DOT), *self._variables(around)))
         numerator, denominator = sp.fraction(V)
         step = [self.parenthesize(numerator, PRECEDENCE["Mul"], strict=True), self._mo(TIMES)] if numerator != 1 else []
         step.append(shown)

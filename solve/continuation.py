@@ -19,6 +19,7 @@ QUICK = AndersonNewton(newton=Newton(max_steps=15))
 
 _ROUGH = AndersonNewton(newton=Newton(rtol=1e-4, atol=1e-6, max_steps=15))
 _EASY = (1.0, 0.1, 0.01, 10.0, 100.0)
+_MOST_STEPS = 60
 _FIRST_RATIO = 0.1
 _CLOSEST_RATIO = 0.9
 _NEGLIGIBLE = 1e-14
@@ -40,7 +41,9 @@ def continued(compiled: CompiledSystem, easing: sp.Symbol, values: Given, start:
             break
     ratio = _FIRST_RATIO
     settled = False
-    while found.status is Status.converged:
+    for _ in range(_MOST_STEPS):
+        if found.status is not Status.converged:
+            return found
         near = {s: found[s] for s in state.iterated}
         if settled or eps < _NEGLIGIBLE:
             last = compiled.solve({**values, easing: 0.0}, solver=QUICK, start=near, throw=False)
@@ -57,7 +60,7 @@ def continued(compiled: CompiledSystem, easing: sp.Symbol, values: Given, start:
             ratio = ratio**0.5
         else:
             return ahead
-    return found
+    return replace(found, status=Status.max_steps)
 
 
 def _change(before: Prediction, after: Prediction, state: frozenset[sp.Symbol]) -> float:

@@ -112,8 +112,16 @@ class StaticSolver:
         if near.status is not Status.converged or self.eased[0].accuracy == self.main.accuracy:
             return near
         start = {s: float(near[s]) for s in self.main.iterated}
+        if not self._inside(start):
+            # at the end of a domain, where the eased system of other unknowns still has its solution
+            return near
         found = self.main.solve(values, solver=QUICK, start=start, throw=False)
         return replace(found, evaluations=found.evaluations + near.evaluations)
+
+    def _inside(self, start: Values) -> bool:
+        """Whether each value lies in the domain of its unknown."""
+        domains = {e.unknown.symbol: e.unknown.domain for e in self.main.system.equations}
+        return all(domains[s].contains(sp.Float(v)) == sp.true for s, v in start.items())
 
     def _at_the_limit(self, compiled: CompiledSystem, limit: Limit, values: Values, failed: Prediction) -> Prediction:
         """The limit, sought from eased solutions; where there is none and they run away, what stays bounded."""

@@ -77,8 +77,15 @@ def reduced(problem: SpectralErm) -> EquationSystem | None:
         Define(quantity(q_hat), (delta * m_hat) ** 2, derived),
     ]
     observed = [e for e in observables(problem, soft, known.ratio) if e.unknown.symbol != eps]
-    first = sp.sqrt(known.noise.subs({m: 0, q: 0}))
-    return _closed([*found, *observed], {delta: first, eps: first})
+    return _closed([*found, *observed], _first(known))
+
+
+def _first(known: _Eliminated) -> dict[sp.Symbol, sp.Expr]:
+    """delta of S = 0; eps between what a large penalty makes it and the edge 2 delta, where it is for few samples."""
+    noise = sp.sqrt(known.noise.subs({m: 0, q: 0}))
+    most = _only_solution(known.strength, response)
+    edge = 2 * noise if most is None else 2 * noise / (1 + 5 * most)
+    return {delta: noise, eps: known.threshold / known.strength.subs(response, 0) + edge}
 
 
 def _eliminated(problem: SpectralErm) -> _Eliminated | None:
