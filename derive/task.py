@@ -42,12 +42,14 @@ dimension = sp.Symbol("d", positive=True)
 class Limit:
     """What a system tends to where `vanishing`, a formula of the parameters that is >= 0, becomes 0.
 
-    scaled: unknowns of `system` that are limits of `vanishing` times the unknown of that name.
+    scaled: unknowns of `system` that are limits of `vanishing` times the unknown of that name. direct: whether it is
+    solved from its own start; the limit holds where its unknowns lie in their domains.
     """
 
     system: EquationSystem
     vanishing: sp.Expr
     scaled: frozenset[sp.Symbol]
+    direct: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,11 @@ class TaskSpec(abc.ABC):
     def limit(self) -> Limit | None:
         """What is solved where `equations` have no solution for a parameter at its end; None where nothing is known."""
         return None
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """The same where there are several, tried in this order."""
+        return () if self.limit is None else (self.limit,)
 
     @classmethod
     def short_forms(cls, document: Document) -> Mapping[str, str]:

@@ -170,7 +170,7 @@ class SampledGroup:
         for start in range(0, SCRAMBLINGS * points, step):
             here = slice(start // part, (start + step) // part)
             with np.errstate(all="ignore"):
-                found = self.integrands([*own, *(c[start : start + step] for c in columns)])
+                found = self.integrands([*map(np.float64, own), *(c[start : start + step] for c in columns)])
             for k, (f, e) in enumerate(found):
                 sums[k, here] = f.reshape(-1, part) @ ones if np.size(f) > 1 else f * part
                 if e is not None:

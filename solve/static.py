@@ -17,7 +17,7 @@ from solve.continuation import QUICK, continued
 from solve.given import Given
 from solve.lower import lower
 from solve.quadrature import Accuracy
-from solve.result import Prediction, SolveError, Status
+from solve.result import Array, Prediction, SolveError, Status
 
 __all__ = ["StaticSolver", "accuracy_of"]
 
@@ -31,6 +31,8 @@ _LIMIT_NOTE = (
     "{what} = 0, where the solution is not unique: these are the limits as it vanishes (of the least norm), {scaled} "
     "that of {what} times {scaled}."
 )
+_NOTHING = 1e-8
+_AT_A_THRESHOLD = "at a threshold, between samples that determine the minimum and samples that leave a choice:"
 _SINGULAR_NOTE = "the solution diverges here; finite values are limits."
 
 Values = Mapping[sp.Symbol, float]
@@ -61,10 +63,9 @@ class StaticSolver:
         return None if found is None else (compile_system(found[0], _coarse(self.main.accuracy)), found[1])
 
     @cached_property
-    def limit(self) -> tuple[CompiledSystem, Limit] | None:
-        """The limit with its system compiled."""
-        found = self.derivation.task.limit
-        return None if found is None else (compile_system(found.system, self.main.accuracy), found)
+    def limits(self) -> tuple[tuple[CompiledSystem, Limit], ...]:
+        """The limits with their systems compiled."""
+        return tuple((compile_system(f.system, self.main.accuracy), f) for f in self.derivation.task.limits)
 
     def solve(self, values: Values, start: Values | None = None, *, throw: bool = True) -> Prediction:
         """The unknowns at these values of the parameters; start: a solution nearby.
@@ -73,10 +74,16 @@ class StaticSolver:
         """
         start = start or self._from_proxy(values)
         found = self.main.solve(values, solver=QUICK, start=start, throw=False)
+        missed = found.status is not Status.converged
+        vanishing = [pair for pair in self.limits if _vanishes(pair[1], values)] if missed else []
+        for compiled, limit in vanishing:
+            if limit.direct and found.status is not Status.converged:
+                found = self._direct_limit(compiled, limit, values)
         if found.status is not Status.converged and self.eased is not None:
             found = self._eased_to(values)
-        if found.status is not Status.converged and self.limit is not None and _vanishes(self.limit[1], values):
-            found = self._at_the_limit(*self.limit, values, found)
+        for compiled, limit in vanishing:
+            if not limit.direct and found.status is not Status.converged:
+                found = self._at_the_limit(compiled, limit, values, found)
         if throw and found.status not in (Status.converged, Status.diverges):
             raise SolveError(
                 f"{', '.join(f'{s}: {float(v):.6g}' for s, v in values.items())}: {found.status.value} Last residual "
@@ -122,6 +129,19 @@ class StaticSolver:
         """Whether each value lies in the domain of its unknown."""
         domains = {e.unknown.symbol: e.unknown.domain for e in self.main.system.equations}
         return all(domains[s].contains(sp.Float(v)) == sp.true for s, v in start.items())
+
+    def _direct_limit(self, compiled: CompiledSystem, limit: Limit, values: Values) -> Prediction:
+        """The limit from its own start; not converged where an unknown leaves its domain."""
+        found = compiled.solve(values, throw=False)
+        domains = {e.unknown.symbol: e.unknown.domain for e in limit.system.equations}
+        outside = [s for s, v in found.values.items() if domains[s].contains(sp.Float(float(v))) != sp.true]
+        if found.status is not Status.converged or any(not _at_an_end(found.values[s]) for s in outside):
+            return replace(found, status=Status.max_steps)
+        notes = [f"{limit.vanishing} = 0: the limit as it vanishes."]
+        if outside:
+            notes.append(f"{_AT_A_THRESHOLD} {', '.join(sorted(s.name for s in outside))} end here, at 0 or infinity.")
+        known = {s: np.full_like(v, np.nan) if s in outside else v for s, v in found.values.items()}
+        return replace(found, values=known, notes=(*found.notes, *notes))
 
     def _at_the_limit(self, compiled: CompiledSystem, limit: Limit, values: Values, failed: Prediction) -> Prediction:
         """The limit, sought from eased solutions; where there is none and they run away, what stays bounded."""
@@ -179,6 +199,12 @@ class StaticSolver:
             statuses=dict.fromkeys(unknowns, Status.diverges),
             notes=(*failed.notes, _SINGULAR_NOTE),
         )
+
+
+def _at_an_end(value: Array) -> bool:
+    """Whether it is 0 or infinite but for rounding."""
+    size = abs(float(value))
+    return size < _NOTHING or size > 1 / _NOTHING
 
 
 def _coarse(accuracy: Accuracy) -> Accuracy:

@@ -21,6 +21,7 @@ READ_AND_PRINT = {
     "notation.py", "parse.py", "text.py",
 }  # fmt: skip
 NORMAL_LAW = {"sums.py", "scores.py", "oracle.py"}  # say Phi, which is no activation there but the law of their noise
+MATRIX_ERROR = {"spectral_observables.py", "spectral_thresholds.py"}  # report the mse of a matrix, which is no loss
 ACTIVATIONS = {"relu", "tanh", "sigmoid", "softplus", "erf", "erfc", "gelu", "silu", "elu", "phi"}
 LOSSES = {"logistic", "hinge", "huber", "crossentropy", "logcosh"}
 NAMES = ACTIVATIONS | LOSSES
@@ -67,7 +68,8 @@ def particular(text: str) -> list[str]:
 MODULES = [
     path
     for path in sorted(DERIVE.rglob("*.py"))
-    if not FOLDERS & set(path.relative_to(DERIVE).parts) and path.name not in DEFINE | READ_AND_PRINT | NORMAL_LAW
+    if not FOLDERS & set(path.relative_to(DERIVE).parts)
+    and path.name not in DEFINE | READ_AND_PRINT | NORMAL_LAW | MATRIX_ERROR
 ]
 
 

@@ -15,12 +15,12 @@ from typing import TypeAlias
 import sympy as sp
 
 from derive.expectation import Expectation
-from derive.functions import sigmoid
 from derive.measures import Pushforward, standard_normal
 from derive.mechanisms.potential import m, q, sigma
 from derive.polynomial import expand
 from derive.proximal import Confined, Moreau, MoreauSlope, closed_proximal
 from derive.rules import closed_form
+from derive.rules.sameness import one_of_each
 from derive.symmetric_indices import Indices, adapted_basis, invariant_directions
 from derive.vector_proximal import VectorCurvature, VectorMoreau, VectorSlope
 
@@ -76,7 +76,7 @@ class IndexChannel:
         entries = self.student.from_coordinates(basis, [*self.v, *rest])
         written = self.loss.xreplace({**entries, **self.target.from_coordinates(basis, self.v0)})
         apart = expand(written)
-        return apart if apart.is_polynomial(*self.v, *self.v0) else _gathered(written)
+        return apart if apart.is_polynomial(*self.v, *self.v0) else one_of_each(written)
 
     @cached_property
     def parts(self) -> tuple[sp.Expr, ...] | None:
@@ -220,19 +220,6 @@ def _of_target(expr: sp.Expr, v0: Sequence[sp.Symbol], v: Sequence[sp.Symbol]) -
 
     visit(expr)
     return sorted(found, key=sp.default_sort_key)
-
-
-def _gathered(expr: sp.Expr) -> sp.Expr:
-    """Arguments of functions multiplied out, sigmoid(-x) = 1 - sigmoid(x), squares of equal size made equal."""
-    expr = expr.replace(lambda e: isinstance(e, sp.Function), lambda e: e.func(*map(expand, e.args)))
-    expr = expr.replace(lambda e: isinstance(e, sigmoid) and _is_negative(e.args[0]), lambda e: 1 - sigmoid(-e.args[0]))
-    return expr.replace(
-        lambda e: isinstance(e, sp.Pow) and e.exp.is_even and _is_negative(e.base), lambda e: (-e.base) ** e.exp
-    )
-
-
-def _is_negative(expr: sp.Expr) -> bool:
-    return bool(expr.could_extract_minus_sign())
 
 
 def _field(Q: sp.Expr, g: sp.Expr, e: sp.Expr) -> sp.Expr:

@@ -22,7 +22,7 @@ from derive.mechanisms.spectral_erm import (
 )
 from derive.mechanisms.spectral_observables import observables
 
-__all__ = ["proxy", "reduced", "state_evolution"]
+__all__ = ["proxy", "reduced", "state_evolution", "unpenalised"]
 
 _definition = Source("derived", "definition")
 _curvature = sp.Symbol("curvature", positive=True)
@@ -78,6 +78,46 @@ def reduced(problem: SpectralErm) -> EquationSystem | None:
     ]
     observed = [e for e in observables(problem, soft, known.ratio) if e.unknown.symbol != eps]
     return _closed([*found, *observed], _first(known))
+
+
+def unpenalised(problem: SpectralErm) -> tuple[EquationSystem, EquationSystem] | None:
+    """The limits of a vanishing penalty: where the samples determine S, eps = 0, and where they leave a choice.
+
+    There S has the least penalty among those that fit: m_hat -> 0 and Sigma -> oo with eps > 0.
+    """
+    system, known = reduced(problem), _eliminated(problem)
+    if system is None or known is None:
+        return None
+    half_line = sp.Interval(0, sp.oo)
+    zero = Define(Quantity(eps, quantity(eps).meaning, half_line), sp.S.Zero, _definition)
+    determined = [zero if e.unknown.symbol == eps else e for e in system.equations]
+    pull = factored(problem.potential.conjugate(m_hat))
+    limit = Source("derived", "Sigma -> oo at m_hat Sigma = eta A")
+    chosen: list[Equation] = []
+    for e in system.equations:
+        symbol = e.unknown.symbol
+        if symbol == eps:
+            chosen.append(Root(e.unknown, known.strength, limit))
+        elif symbol not in (m_hat, sigma, sigma_hat, q_hat):
+            at_end = (
+                e.rhs
+                if isinstance(e, Root)
+                else _at_infinity(e.rhs.xreplace({m_hat: pull, sigma_hat: pull / known.ratio}))
+            )
+            chosen.append(replace(e, rhs=at_end))
+    return (
+        EquationSystem(tuple(determined), system.parameters, {delta: system.start[delta]}),
+        EquationSystem(tuple(chosen), system.parameters, system.start),
+    )
+
+
+def _at_infinity(expr: sp.Expr) -> sp.Expr:
+    """The limit of an expression as Sigma grows; expectations in it do not read Sigma."""
+    held = {e: sp.Dummy(real=True) for e in expr.atoms(Expectation)}
+    bare = expr.xreplace(held)
+    if not bare.has_free(sigma):
+        return expr
+    return sp.limit(sp.cancel(bare), sigma, sp.oo).xreplace({d: e for e, d in held.items()})
 
 
 def _first(known: _Eliminated) -> dict[sp.Symbol, sp.Expr]:

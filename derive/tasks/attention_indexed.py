@@ -19,7 +19,7 @@ from derive.document import Document, Table, TaskError
 from derive.equations import EquationSystem, Quantity
 from derive.mechanisms.index_channel import IndexChannel
 from derive.mechanisms.spectral_erm import SpectralErm
-from derive.mechanisms.spectral_systems import proxy, reduced, state_evolution
+from derive.mechanisms.spectral_systems import proxy, reduced, state_evolution, unpenalised
 from derive.mechanisms.spectral_thresholds import SpectralThresholds
 from derive.parse import parse_expression
 from derive.proximal import Confined, confinement, non_convex_point
@@ -27,7 +27,7 @@ from derive.settings import SolveSettings, VerifySettings
 from derive.spectra import PowerLaw, Spectrum
 from derive.spectrum_table import read_spectrum
 from derive.symmetric_indices import Indices
-from derive.task import Caution, TaskSpec
+from derive.task import Caution, Limit, TaskSpec
 from derive.text import text
 
 __all__ = ["AttentionIndexed", "Outputs", "Parametrisation"]
@@ -161,6 +161,13 @@ class AttentionIndexed(TaskSpec):
         return EquationSystem(
             found.equations, (*self.parameters, Quantity(eps, "added to frobenius")), found.start
         ), eps
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """Without a penalty: S that the samples determine, else the least of those that fit."""
+        found = None if self.asks_thresholds else unpenalised(self.problem)
+        systems = () if found is None else (EquationSystem(s.equations, self.parameters, s.start) for s in found)
+        return tuple(Limit(s, self.weight_decay, frozenset(), direct=True) for s in systems)
 
     # ---- reading ------------------------------------------------------------------------------------------
     @classmethod

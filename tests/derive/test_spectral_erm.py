@@ -50,7 +50,7 @@ def same_average(derived: sp.Expr, integrand: sp.Expr) -> bool:
     factor = derived.xreplace({e: sp.S.One})
     apart = closed_proximal(e.integrand * factor) - integrand.xreplace({place: x})
     step = next(iter(apart.atoms(sp.Heaviside)), sp.S.Zero)
-    sides = (apart.xreplace({h: v for h in apart.atoms(sp.Heaviside)}) for v in (sp.S.Zero, sp.S.One))
+    sides = (apart.xreplace(dict.fromkeys(apart.atoms(sp.Heaviside), v)) for v in (sp.S.Zero, sp.S.One))
     return step != 0 and all(sp.cancel(side) == 0 for side in sides)
 
 
@@ -126,7 +126,7 @@ def test_the_potential_is_the_objective(penalty: sp.Expr) -> None:
 def test_the_same_builder_gives_ridge_regression() -> None:
     """Vectors: unit 1/2, a Gaussian prior and a scalar output; its stationarity is the known one of ridge regression.
 
-    With loss (y - u)^2/2: m_hat = Sigma_hat = alpha/(1 + V), q_hat = alpha E (y - u)^2/(1 + V)^2, V = 1/(lam + Sigma_hat).
+    With (y - u)^2/2: m_hat = Sigma_hat = alpha/(1 + V), q_hat = alpha E (y - u)^2/(1 + V)^2, V = 1/(lam + Sigma_hat).
     """
     w0, z, g, e, u = sp.symbols("w0 z g e u", real=True)
     rho = sp.Symbol("rho", positive=True)
@@ -181,7 +181,7 @@ bias = false
 def test_the_linear_channel_runs_through_both_paths(samples: float, tmp_path: object) -> None:
     """A Frobenius penalty and linear indices are ridge regression in d^2/2 dimensions with k n samples.
 
-    There the ridge is 2 lam_F/(alpha k), the ratio 2 alpha k, and |w - w0|^2 the mse; both to 1e-9, the solvers' accuracy.
+    There the ridge is 2 lam_F/(alpha k), the ratio 2 alpha k, |w - w0|^2 the mse; to 1e-9, the solvers' accuracy.
     """
     from pathlib import Path
 
