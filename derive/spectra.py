@@ -39,6 +39,11 @@ class Spectrum(Measure):
         """Mean and second moment, None where they are known as numbers alone."""
         return None
 
+    @property
+    def has_negative(self) -> bool:
+        """Whether an eigenvalue is known to be negative."""
+        return False
+
 
 class Wishart(Spectrum):
     """Of W W^T/sqrt(p d) for W (d, p) with independent N(0, 1) entries, p = kappa0 d: Marchenko and Pastur's law.
@@ -83,6 +88,10 @@ class Atoms(Spectrum):
         return self.args[1]
 
     @property
+    def has_negative(self) -> bool:
+        return any(p.is_negative for p in self.points)
+
+    @property
     def moments(self) -> tuple[sp.Expr, sp.Expr]:
         pairs = list(zip(self.points, self.weights, strict=True))
         return sp.Add(*(w * x for x, w in pairs)), sp.Add(*(w * x**2 for x, w in pairs))
@@ -122,12 +131,16 @@ class Listed(Spectrum):
     values: array[float]
 
     def __new__(cls, values: Iterable[float]) -> Listed:
-        data = array("d", sorted(map(float, values)))
+        data = array("d", sorted(float(v) + 0.0 for v in values))
         if not data or not all(abs(v) < float("inf") for v in data):
             raise ValueError("Listed: a spectrum is a list of at least one finite number.")
         new: Listed = super().__new__(cls, Str(data.tobytes().hex()))
         new.values = data
         return new
+
+    @property
+    def has_negative(self) -> bool:
+        return self.values[0] < 0
 
     def __getnewargs__(self) -> tuple[list[float]]:
         return (self.values.tolist(),)

@@ -37,7 +37,7 @@ def condensed(base: AtomicBase, t: float) -> AtomicBase:
 
 
 def _gauss(points: Array, weights: Array) -> tuple[Array, Array]:
-    """Nodes and weights that integrate polynomials of degree 2 n - 1 as the atoms do: Lanczos' method, orthogonalised."""
+    """Nodes and weights that integrate polynomials of degree 2 n - 1 as the atoms do: Lanczos' method."""
     total = float(weights.sum())
     middle = float(weights @ points) / total
     x = points - middle

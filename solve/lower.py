@@ -294,7 +294,8 @@ def _program(
     groups = [_quadrature_group(tuple(g), arguments, accuracy) for g in gathered.values()]
     in_pairs = (_pair_group(g, arguments, accuracy) for g in pairs.values())
     on_nodes = (_node_group(n, arguments, accuracy) for n in nodes)
-    return _Program(function, (*groups, *in_pairs, *(group for group, _ in sampled), *(group for group, _ in spectral), *on_nodes))
+    on_points, over_spectra = [g for g, _ in sampled], [g for g, _ in spectral]
+    return _Program(function, (*groups, *in_pairs, *on_points, *over_spectra, *on_nodes))
 
 
 def _node_group(node: Binder, arguments: tuple[sp.Symbol, ...], accuracy: Accuracy) -> SumGroup | MinimumGroup:

@@ -173,7 +173,5 @@ def _of_penalty(
         slope = slope_at(penalty, place, from_below=from_below)  # infinite where S is confined
         return float((place + step * slope).xreplace(dict(values))) / pull
 
-    atoms = [
-        Atom(float(k.xreplace(dict(values))), end(k, from_below=True), end(k, from_below=False)) for k in places
-    ]
+    atoms = [Atom(float(k.xreplace(dict(values))), end(k, from_below=True), end(k, from_below=False)) for k in places]
     return StudentSpectrum(noisy, denoise, origin, tuple(atoms))

@@ -28,13 +28,15 @@ def write_tasks(folder: Path) -> None:
     (folder / "task.toml").write_text(blocks("toml")[0], encoding="utf-8")
     robust = next(b for b in blocks("toml") if 'family = "convex-erm"' in b)
     (folder / "robust.toml").write_text(robust, encoding="utf-8")
+    matrix = next(b for b in blocks("toml") if 'family = "attention-indexed"' in b)
+    (folder / "matrix.toml").write_text(matrix, encoding="utf-8")
 
 
 def test_the_readme_has_commands() -> None:
     assert len(commands()) >= 8
 
 
-SLOW_TASKS = ("positional-semantic", "sparse-token-attention", "solve robust")  # half a minute to two
+SLOW_TASKS = ("positional-semantic", "sparse-token-attention", "solve robust", "aim-softmax")  # half a minute to two
 LONG = [c for c in commands() if any(t in c for t in SLOW_TASKS) and " verify " not in c]
 
 

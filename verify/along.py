@@ -99,12 +99,12 @@ def _solved(
     at: Sequence[float],
     quantities: Sequence[str],
 ) -> dict[sp.Symbol, Array]:
-    """The quantities at these values of one parameter, each solution sought from the last."""
+    """The quantities at these values of one parameter, each sought from the last unless the task has nearer starts."""
     wanted = [solver.main.system.symbol(q) for q in quantities]
     found, start = [], None
     for x in at:
         prediction = solver.solve({**values, symbol: float(x)}, start)
-        if prediction.status is Status.converged:
+        if prediction.status is Status.converged and solver.proxy is None:
             start = {s: float(prediction[s]) for s in solver.main.iterated}
         found.append([float(prediction[s]) for s in wanted])
     return dict(zip(wanted, np.array(found).T, strict=True))

@@ -18,7 +18,7 @@ from derive.expectation import Expectation
 from derive.measures import Pushforward, standard_normal
 from derive.mechanisms.potential import m, q, sigma
 from derive.polynomial import expand
-from derive.proximal import Confined, Moreau, MoreauSlope, closed_proximal
+from derive.proximal import Confined, Moreau, MoreauSlope, closed_proximal, regions
 from derive.rules import closed_form
 from derive.rules.sameness import one_of_each
 from derive.symmetric_indices import Indices, adapted_basis, invariant_directions
@@ -80,14 +80,19 @@ class IndexChannel:
 
     @cached_property
     def parts(self) -> tuple[sp.Expr, ...] | None:
-        """Losses of one coordinate each that sum to the loss, None where it does not come apart."""
+        """Losses of one coordinate each, of linear and quadratic pieces, that sum to the loss; None where it has none.
+
+        Others may have several minima, which proximal operators of one variable do not look for.
+        """
         own: list[list[sp.Expr]] = [[] for _ in self.v]
         for term in sp.Add.make_args(self.whitened):
             read = [j for j in range(len(self.v0)) if term.has_free(self.v0[j], *self.v[j : j + 1])]
             if len(read) > 1 or any(j >= len(self.v) for j in read):
                 return None
             own[read[0] if read else 0].append(term)
-        return tuple(sp.Add(*terms) for terms in own)
+        found = tuple(sp.Add(*terms) for terms in own)
+        pieces = (regions(sp.Lambda(v, part), sigma, _u) for v, part in zip(self.v, found, strict=True))
+        return None if any(p is None for p in pieces) else found
 
     def gradient_at_zero(self, label_variance: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
         """sum_j E d^2 loss/(d v0_j d v_j) and E |grad loss|^2 at v = 0; the former by Stein's lemma."""

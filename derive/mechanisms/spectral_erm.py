@@ -27,6 +27,7 @@ __all__ = [
     "delta",
     "eps",
     "factored",
+    "is_rational",
     "place",
     "quantity",
     "response",
@@ -170,9 +171,14 @@ class SpectralErm:
         return rest + own
 
 
+def is_rational(expr: sp.Expr) -> bool:
+    """Whether an expression is a rational function of its symbols, but for square roots of numbers and parameters."""
+    return not expr.has(Expectation, sp.Function, sp.exp)
+
+
 def factored(expr: sp.Expr) -> sp.Expr:
     """A rational function in factors, anything else as it is."""
-    return expr if expr.has(Expectation) else sp.factor(expr)
+    return sp.factor(expr) if is_rational(expr) else expr
 
 
 def quantity(symbol: sp.Symbol) -> Quantity:

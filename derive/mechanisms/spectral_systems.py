@@ -15,6 +15,7 @@ from derive.mechanisms.spectral_erm import (
     delta,
     eps,
     factored,
+    is_rational,
     place,
     quantity,
     response,
@@ -132,7 +133,7 @@ def _eliminated(problem: SpectralErm) -> _Eliminated | None:
     if problem.soft_threshold is None:
         return None
     conjugates = {s: factored(problem.potential.conjugate(s)) for s in (m_hat, q_hat, sigma_hat)}
-    if any(c.has(Expectation) for c in conjugates.values()):
+    if not all(is_rational(c) for c in conjugates.values()):
         return None
     ratio = sp.cancel(conjugates[m_hat] / conjugates[sigma_hat])
     noise = sp.factor(sp.cancel(conjugates[q_hat] / conjugates[m_hat] ** 2))

@@ -83,6 +83,8 @@ class SpectralThresholds:
             found["alpha_recovery"] = "the target has no eigenvalue zero: all d(d+1)/2 entries are needed to recover it"
         elif spectrum.moments is None:
             found["alpha_recovery"] = "known for spectra stated by formulas"
+        if self.problem.noise.xreplace(dict(self.values)) == 0:
+            found["alpha_interpolation"] = "without noise the target itself fits any labels"
         if self.weight is None:
             found["lambda_collapse"] = "a direct student has no weight decay"
         if lowest_gap(spectrum, _u) is None or (isinstance(spectrum, Wishart) and zeros.is_positive is False):

@@ -17,16 +17,18 @@ import sympy as sp
 
 from derive.document import Document, Table, TaskError
 from derive.equations import EquationSystem, Quantity
+from derive.functions import without_kinks_hidden
 from derive.mechanisms.index_channel import IndexChannel
 from derive.mechanisms.spectral_erm import SpectralErm
 from derive.mechanisms.spectral_systems import proxy, reduced, state_evolution, unpenalised
 from derive.mechanisms.spectral_thresholds import SpectralThresholds
 from derive.parse import parse_expression
-from derive.proximal import Confined, confinement, non_convex_point
+from derive.proximal import Confined, non_convex_point
 from derive.settings import SolveSettings, VerifySettings
 from derive.spectra import PowerLaw, Spectrum
 from derive.spectrum_table import read_spectrum
 from derive.symmetric_indices import Indices
+from derive.table import Unsupported
 from derive.task import Caution, Limit, TaskSpec
 from derive.text import text
 
@@ -103,6 +105,14 @@ class AttentionIndexed(TaskSpec):
             own += sp.sqrt(self.kappa) * self.weight_decay * _s + Confined(_s, 0, sp.oo)
         return sp.Lambda(_s, own)
 
+    def check(self) -> None:
+        """Raises `Unsupported` for a loss with kinks that joins several indices."""
+        if self.problem.channel.parts is None and without_kinks_hidden(self.loss).has(sp.Heaviside):
+            raise Unsupported(
+                f"channel.loss is {text(self.loss)}, which has kinks and joins several indices; such losses must be "
+                "smooth. With output = linear, a sum over entries may have kinks."
+            )
+
     @cached_property
     def problem(self) -> SpectralErm:
         """Training as risk minimisation with a spectral penalty; exact while kappa exceeds the student's rank."""
@@ -136,6 +146,9 @@ class AttentionIndexed(TaskSpec):
         if self.parametrisation is Parametrisation.FACTORISED:
             few = "rank above kappa: W has too few columns to be this minimum, and the theory does not hold."
             found.append(Caution(rank - self.kappa, few))
+            if self.spectrum.has_negative:
+                negative = "the target has negative eigenvalues, which S = W W^T/sqrt(p d) cannot have."
+                found.append(Caution(sp.S.One, negative))
         if isinstance(self.spectrum, PowerLaw) and self.problem.channel.parts is None:
             large = (
                 "eigenvalues of the target grow with d, and its indices are not Gaussian in the limit: errors and "
@@ -262,6 +275,8 @@ def _output(table: Table, stated: str, names: Mapping[str, Any]) -> sp.Immutable
             f"channel.output is {stated}; it must be softmax, linear or a formula in h and beta that gives a matrix of "
             f"the shape {shape} of h, e.g. tanh(beta*h)."
         )
+    if any(without_kinks_hidden(entry).has(sp.Heaviside) for entry in found):
+        raise TaskError(f"channel.output is {stated}, which has kinks; the theory is of smooth outputs.")
     return sp.ImmutableDenseMatrix(found)
 
 
@@ -287,10 +302,15 @@ def _check_penalty(task: AttentionIndexed) -> None:
             f"regulariser.weight_decay is {text(task.weight_decay)}, and a direct student has no W to decay. Use "
             'frobenius, or spectral = "lam*abs(s)" for the nuclear norm of S.'
         )
-    *_, rest = confinement(task.penalty)
-    here = rest.xreplace(dict(task.values))
+    here = task.penalty.expr.xreplace(dict(task.values))
     here = here.xreplace(dict.fromkeys(here.free_symbols - {_s}, sp.S.One))
-    place = non_convex_point(sp.Lambda(_s, here))
+    try:
+        place = non_convex_point(sp.Lambda(_s, here))
+    except (TypeError, ValueError):
+        raise TaskError(
+            f"regulariser.spectral is {text(task.spectral)}, which is no real number for every eigenvalue s that the "
+            "student may have; a direct student has negative ones, too."
+        ) from None
     if place is not None:
         raise TaskError(
             f"regulariser.spectral is {text(task.spectral)}: the penalty is not convex in s, at s = {place:g} it bends "

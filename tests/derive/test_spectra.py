@@ -150,7 +150,7 @@ def test_laws_check_themselves() -> None:
         lambda: Listed([1.0, float("nan")]),
         lambda: FreeConvolution(Wishart(1), -1),
     ):
-        with pytest.raises(ValueError, match="Wishart|Atoms|PowerLaw|Listed|FreeConvolution"):
+        with pytest.raises(ValueError, match=r"Wishart|Atoms|PowerLaw|Listed|FreeConvolution"):
             wrong()
 
 

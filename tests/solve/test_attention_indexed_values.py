@@ -169,15 +169,14 @@ def test_large_eigenvalues_in_a_softmax_are_said() -> None:
 
 # ---- power laws ---------------------------------------------------------------------------------------------
 def test_the_decomposition_sums_to_the_error() -> None:
-    """Noise, modes not recovered, recovered modes: to 2 per cent, which modes near delta contribute at this d."""
-    derivation = limitlaw.derive(
-        limitlaw.load("aim-power-law", {"target.spectrum": '{ power = { gamma = "3/2", d = 3000 } }'})
+    """Noise, modes not recovered, recovered modes: to 2 per cent, of which modes near delta take 0.5 at this d."""
+    spectrum = '{ power = { gamma = "3/2", d = 30000 } }'
+    found = numbers(
+        solved(limitlaw.derive(limitlaw.load("aim-power-law", {"target.spectrum": spectrum})), alpha=1e-3, lam=1e-3)
     )
-    for alpha in (1e-2, 1e-1):
-        found = numbers(solved(derivation, alpha=alpha, lam=1e-3))
-        parts = [found[k] for k in ("e_over", "e_under", "e_approx", "e_mismatch")]
-        assert min(parts[:3]) > 0.002 * found["mse"]
-        assert sum(parts) == pytest.approx(found["mse"], rel=0.02)
+    parts = [found[k] for k in ("e_over", "e_under", "e_approx", "e_mismatch")]
+    assert min(parts[:3]) > 0.05 * found["mse"]  # so each matters
+    assert sum(parts) == pytest.approx(found["mse"], rel=0.02)
 
 
 @pytest.mark.parametrize(("gamma", "delta"), [(1.5, 1.0), (0.75, 10.0), (1.0, 2.0)])

@@ -37,13 +37,19 @@ def evolution(task: AttentionIndexed, parameters: Values, steps: int, *, first: 
     values = checked_values(task.parameters, parameters)
     data, student = _half(task, _HATS, _OWN), _half(task, (delta, *_OWN), _HATS)
     size = task.problem.size.xreplace({s: sp.Float(v, 17) for s, v in values.items()})
-    hats, rows = _first_hats(task, values, float(size), first), []
+    hats = _first_hats(task, values, float(size), first)
+    rows: list[dict[sp.Symbol, float]] = []
     for step in range(steps):
         if step:
             hats = _at(data, {**values, **rows[-1]}, _HATS)
         rows.append(_at(student, {**values, **hats}, _OWN))
     columns = {s: np.array([row[s] for row in rows]) for s in _OWN}
-    found = {"q": columns[q], "m": columns[m], "mse": float(size) - 2 * columns[m] + columns[q], "Sigma": columns[sigma]}
+    found = {
+        "q": columns[q],
+        "m": columns[m],
+        "mse": float(size) - 2 * columns[m] + columns[q],
+        "Sigma": columns[sigma],
+    }
     return {sp.Symbol(name, real=True): x for name, x in found.items()}
 
 

@@ -169,6 +169,10 @@ def _check_smooth(penalty: Penalty, factorised: bool) -> None:
 def experiment(derivation: Derivation[AttentionIndexed], solution: Solution) -> Experiment:
     """Errors, overlaps, losses and rank of the trained student; ranks are whole numbers p, and so are p/d at each d."""
     task = derivation.task
+    if task.asks_thresholds:
+        raise TaskError(
+            "Thresholds are no observables of one training; leave out [thresholds] to compare a training near one."
+        )
     ratios = [task.kappa] if task.parametrisation is Parametrisation.FACTORISED else []
     if isinstance(task.spectrum, Wishart):
         ratios.append(task.spectrum.kappa0)
