@@ -12,7 +12,7 @@ from solve.fixed_point import AndersonNewton, Newton
 from solve.given import Given
 from solve.result import Prediction, Status
 
-__all__ = ["QUICK", "continued"]
+__all__ = ["NEGLIGIBLE", "QUICK", "continued"]
 
 QUICK = AndersonNewton(newton=Newton(max_steps=15))
 """A try that gives up early: the path leads there in the end."""
@@ -22,15 +22,17 @@ _EASY = (1.0, 0.1, 0.01, 10.0, 100.0)
 _MOST_STEPS = 60
 _FIRST_RATIO = 0.1
 _CLOSEST_RATIO = 0.9
-_NEGLIGIBLE = 1e-14
+NEGLIGIBLE = 1e-14
 _SETTLED = 0.3  # relative change over a step, below which the end is tried
 
 
-def continued(compiled: CompiledSystem, easing: sp.Symbol, values: Given, start: Given | None = None) -> Prediction:
+def continued(
+    compiled: CompiledSystem, easing: sp.Symbol, values: Given, start: Given | None = None, least: float = NEGLIGIBLE
+) -> Prediction:
     """The solution at `easing` = 0, led to from that at about 1 by steps of constant ratio, smaller where one fails.
 
     The state alone is solved for on the way, to few digits. `diverges` where it still changes by its own size when the
-    parameter is negligible.
+    parameter is below `least`; `max_steps` where the path does not lead there, which says nothing of the end.
     """
     state = compiled.restricted(compiled.iterated)
     spent = 0
@@ -43,13 +45,13 @@ def continued(compiled: CompiledSystem, easing: sp.Symbol, values: Given, start:
     settled = False
     for _ in range(_MOST_STEPS):
         if found.status is not Status.converged:
-            return found
+            return _lost(found)
         near = {s: found[s] for s in state.iterated}
-        if settled or eps < _NEGLIGIBLE:
+        if settled or eps < least:
             last = compiled.solve({**values, easing: 0.0}, solver=QUICK, start=near, throw=False)
             if last.status is Status.converged:
                 return replace(last, evaluations=last.evaluations + spent)
-            if eps < _NEGLIGIBLE:
+            if eps < least:
                 return replace(last, status=Status.diverges)
         ahead = state.solve({**values, easing: eps * ratio}, solver=_ROUGH, start=near, throw=False)
         spent += ahead.evaluations
@@ -59,8 +61,13 @@ def continued(compiled: CompiledSystem, easing: sp.Symbol, values: Given, start:
         elif ratio**0.5 < _CLOSEST_RATIO:
             ratio = ratio**0.5
         else:
-            return ahead
-    return replace(found, status=Status.max_steps)
+            return _lost(ahead)
+    return _lost(found)
+
+
+def _lost(last: Prediction) -> Prediction:
+    """What the path ended with, as not converged."""
+    return last if last.status is Status.nonfinite else replace(last, status=Status.max_steps)
 
 
 def _change(before: Prediction, after: Prediction, state: frozenset[sp.Symbol]) -> float:

@@ -13,7 +13,7 @@ import sympy as sp
 from derive.equations import Equation, EquationSystem
 from derive.task import Derivation, Limit, TaskSpec
 from solve.compiled import CompiledSystem, compile_system
-from solve.continuation import QUICK, continued
+from solve.continuation import NEGLIGIBLE, QUICK, continued
 from solve.given import Given
 from solve.lower import lower
 from solve.quadrature import Accuracy
@@ -22,6 +22,7 @@ from solve.result import Array, Prediction, SolveError, Status
 __all__ = ["StaticSolver", "accuracy_of"]
 
 _EASING = tuple(10 ** (-k / 2) for k in range(17))
+_LEAST = 1e-8
 _COARSE = 2**13  # sampled points
 _GROWS = 0.1  # exponent in the easing, of an unknown that is taken to run to infinity
 _ROUGH = 1e-2
@@ -115,7 +116,9 @@ class StaticSolver:
     def _eased_to(self, values: Values) -> Prediction:
         """The solution that eased systems lead to, on few sampled points until the end."""
         assert self.eased is not None
-        near = continued(*self.eased, values)
+        # where a limit may take over there is none to be reached beyond rounding
+        vanishes = any(_vanishes(limit, values) for _, limit in self.limits if not limit.direct)
+        near = continued(*self.eased, values, least=_LEAST if vanishes else NEGLIGIBLE)
         if near.status is not Status.converged or self.eased[0].accuracy == self.main.accuracy:
             return near
         start = {s: float(near[s]) for s in self.main.iterated}

@@ -126,7 +126,11 @@ class ConvexErm:
     def start(self) -> dict[sp.Symbol, sp.Expr]:
         """Where Newton's method begins."""
         zero = (*self.w, *self.mu, *([bias_symbol] if self.bias else []))
-        return {**dict.fromkeys(zero, sp.S.Zero), rho_symbol: sp.S.One, step_symbol: sp.S.One}
+        return {
+            **dict.fromkeys(zero, sp.S.Zero),
+            rho_symbol: sp.S.One,
+            step_symbol: 1 / (self.alpha * (1 + self.ridge)),
+        }
 
     def eased(self, eps: sp.Symbol) -> ConvexErm:
         """The same with the ridge raised by eps."""

@@ -183,6 +183,7 @@ def _check_values(task: ConvexErmTask) -> None:
         here = {s: v for (s, _), v in zip(choices, values, strict=True)}
         at = {**dict(task.values), **dict.fromkeys(task.components, sp.Rational(1, 3)), **here}
         for place, formula in stated:
+            _check_poles(task, place, formula, at)
             found = sp.N(formula.xreplace(at))
             if not found.is_number:
                 continue
@@ -194,6 +195,20 @@ def _check_values(task: ConvexErmTask) -> None:
                 raise TaskError(
                     f"{told}; the scale of the noise must be positive. A direction without noise is stated by exact."
                 )
+
+
+def _check_poles(task: ConvexErmTask, place: str, formula: sp.Expr, at: Mapping[sp.Symbol, sp.Expr]) -> None:
+    """Raises `TaskError` where a denominator vanishes for some value of a normal variable, seen by its signs."""
+    normal = (*task.components, *(v.symbol for v in task.latents if v.values is None))
+    powers = [p for p in formula.atoms(sp.Pow) if p.exp.is_negative and p.base.has_free(*normal)]
+    for base, x in itertools.product((p.base for p in powers), normal):
+        others = base.xreplace({s: v for s, v in at.items() if s != x})
+        signs = {sp.sign(sp.N(others.xreplace({x: sp.Rational(k, 2)}))) for k in range(-8, 9)}
+        if others.free_symbols == {x} and (sp.S.Zero in signs or len(signs) > 1):
+            raise TaskError(
+                f"{place}: {text(formula)} has a pole where {text(base)} = 0, which {x} reaches: its averages do not "
+                "exist. Write a formula that is bounded there."
+            )
 
 
 def _looked_at(latent: Latent) -> tuple[sp.Expr, ...]:

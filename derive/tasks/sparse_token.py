@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -157,7 +157,10 @@ class SparseToken(TaskSpec):
 
     def _alignment(self) -> tuple[Equation, ...]:
         assert self.steps is not None
-        found = self.steps.equations(self.data, self.beta)
+        theta = self.data.theta
+        # without a signal the query does not align, and there is no constant that says how fast
+        data = replace(self.data, theta=sp.S.Zero) if theta.xreplace(dict(self.values)).is_zero else self.data
+        found = self.steps.equations(data, self.beta)
         if self.goal is Goal.ALIGNMENT:
             return found
         sharpness = Quantity(sharpness_symbol, "inverse temperature times the norm of the query", sp.Interval(0, sp.oo))
@@ -178,12 +181,23 @@ class SparseToken(TaskSpec):
         data = _data(document.table("data", required=True), names, values, kind, goal)
         # a query is read for the other students, too: one file serves all of them
         query = _query(document.table("query"), names, values) if "query" in document.data else None
+        if query is not None and "steps" in document.data:
+            raise TaskError(
+                "steps: [query] states the query already, and steps would train another. Leave [query] out and keep "
+                "[steps], as the example sparse-token-protocol does, or drop what sets steps.* (alpha0, reuse, eta_w, "
+                "eta_b, eta_q)."
+            )
         by_steps = kind is Architecture.ATTENTION and goal is not Goal.ORACLE and query is None
         by_steps = by_steps or ("steps" in document.data and query is None)
         training = document.table("erm", required=goal is Goal.ERM) if goal is Goal.ERM else None
         erm = None if training is None else Erm.read(training, names, values, binary=True)
         alpha1 = sp.S.One if training is None else _positive(training, "alpha1", names, values, "alpha1")
         steps = _steps(document.table("steps"), names, values, erm) if by_steps else None
+        if steps is not None and data.length == 1:
+            raise TaskError(
+                "data.L is 1: the softmax of one token is 1 whatever the query is, so that steps leave it at zero, "
+                "without a direction. Give two tokens or more, or state [query]."
+            )
         task = cls(
             data=data,
             kind=kind,
@@ -250,6 +264,9 @@ def _query(table: Table, names: Mapping[str, Any], values: Mapping[sp.Symbol, sp
 
 def _steps(table: Table, names: Mapping[str, Any], values: Mapping[sp.Symbol, sp.Expr], erm: Erm | None) -> QuerySteps:
     loss = erm.loss if erm is not None and not table.has("loss") else None
+    for key in ("eta_w", "eta_q"):
+        if _number(table, key, names, values, "1").xreplace(dict(values)).is_zero:
+            raise TaskError(f"steps.{key} is 0: the query stays at zero and has no direction. Give another step size.")
     return QuerySteps(
         alpha0=_positive(table, "alpha0", names, values, "alpha0"),
         reuse=table.boolean("reuse", default=True),

@@ -89,6 +89,9 @@ def test_what_is_asked() -> None:
         ("sparse-token-attention", {"L": "65"}, "1 to 64"),
         ("sparse-token-vectorised", {"positions": "[1, 2]"}, "10 weights"),
         ("sparse-token-alignment", {"alpha0": "0"}, "outside the domain"),
+        ("sparse-token-alignment", {"L": "1"}, "softmax of one token is 1"),
+        ("sparse-token-alignment", {"eta_w": "0"}, "has no direction"),
+        ("sparse-token-attention", {"alpha0": "2"}, "the example sparse-token-protocol"),
         ("sparse-token-attention", {"solve__times": "0:1:2"}, "times"),
     ],
 )
