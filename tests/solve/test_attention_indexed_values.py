@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+import scipy.optimize
 import sympy as sp
 
 import limitlaw
@@ -90,6 +91,27 @@ def test_above_collapse_nothing_is_learnt(linear: Derivation) -> None:
     assert 0 < below["rank"] < 2e-3
     assert above["rank"] == 0
     assert above["mse"] == pytest.approx(1.5, rel=1e-12)
+
+
+# ---- factorised against direct ------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("alpha", "factorised", "direct"), [(0.2, 0.7725, 1.0183), (0.4, 0.3634, 0.6379), (1.0, 0.1158, 0.1930)]
+)
+def test_weights_beat_the_matrix_at_the_best_penalty(
+    linear: Derivation, alpha: float, factorised: float, direct: float
+) -> None:
+    """mse at each one's best penalty, section 7: to half a unit of the digits given, a minimum being flat."""
+    other = limitlaw.derive(limitlaw.load("aim-direct", {"output": "linear", "T": "1"}))
+    best = []
+    for derivation, name in ((linear, "lam"), (other, "lam_F")):
+        found = scipy.optimize.minimize_scalar(
+            lambda v, d=derivation, n=name: numbers(solved(d, alpha=alpha, **{n: float(np.exp(v))}))["mse"],
+            bounds=(np.log(1e-3), np.log(10.0)),
+            method="bounded",
+            options={"xatol": 1e-3},
+        )
+        best.append(found.fun)
+    assert best == pytest.approx([factorised, direct], abs=5.1e-5)
 
 
 # ---- thresholds ---------------------------------------------------------------------------------------------
