@@ -102,6 +102,26 @@ class IndexChannel:
         size = sp.Add(*(f**2 for f in slopes))
         return self._over_target(pull, label_variance), self._over_target(size, label_variance)
 
+    def response_at_zero(self, label_variance: sp.Expr) -> tuple[sp.Expr, sp.Expr, sp.Expr]:
+        """The same of the Moreau envelope at step Sigma, with E of the trace of its second derivatives."""
+
+        def pull(loss: sp.Lambda, V: sp.Expr, w: sp.Tuple, starts: sp.Tuple) -> sp.Expr:
+            target = starts[1]
+            return sp.Add(*(a * VectorSlope(loss, V, w, starts, j) for j, a in enumerate(target))) / label_variance
+
+        def size(loss: sp.Lambda, V: sp.Expr, w: sp.Tuple, starts: sp.Tuple) -> sp.Expr:
+            return sp.Add(*(VectorSlope(loss, V, w, starts, j) ** 2 for j in range(len(w))))
+
+        def bend(loss: sp.Lambda, V: sp.Expr, w: sp.Tuple, starts: sp.Tuple) -> sp.Expr:
+            return sp.Add(*(VectorCurvature(loss, V, w, starts, j, j) for j in range(len(w))))
+
+        zero = sp.Tuple(*([sp.S.Zero] * self.coordinates))
+        return (
+            self._sampled(label_variance, pull, zero),
+            self._sampled(label_variance, size, zero),
+            self._sampled(label_variance, bend, zero),
+        )
+
     def _over_target(self, expr: sp.Expr, label_variance: sp.Expr) -> sp.Expr:
         """E of a function of the target's coordinates."""
         g = tuple(sp.Symbol(f"g{j + 1}", real=True) for j in range(len(self.v0)))
@@ -192,8 +212,11 @@ class IndexChannel:
             count[shape] = count.get(shape, 0) + 1
         return {(self.parts[j], j): count[shape] for shape, j in first.items()}
 
-    def _sampled(self, Q: sp.Expr, together: Together) -> sp.Expr:
-        """E over normal variables; what the target's indices alone make, the labels, is part of their law."""
+    def _sampled(self, Q: sp.Expr, together: Together, at_point: sp.Tuple | None = None) -> sp.Expr:
+        """E over normal variables; what the target's indices alone make, the labels, is part of their law.
+
+        at_point: omega, where it is not the student's.
+        """
         g = tuple(sp.Symbol(f"g{j + 1}", real=True) for j in range(len(self.v0)))
         e = tuple(sp.Symbol(f"e{j + 1}", real=True) for j in range(len(self.v)))
         at = {a: sp.sqrt(Q) * x for a, x in zip(self.v0, g, strict=True)}
@@ -201,7 +224,7 @@ class IndexChannel:
             f: sp.Symbol(f"y{i + 1}", real=True) for i, f in enumerate(_of_target(self.whitened, self.v0, self.v))
         }
         loss = sp.Lambda(self.v, self.whitened.xreplace(labels).xreplace(at))
-        point = sp.Tuple(*(_field(Q, x, y) for x, y in zip(g, e, strict=False)))
+        point = at_point or sp.Tuple(*(_field(Q, x, y) for x, y in zip(g, e, strict=False)))
         starts = sp.Tuple(point, sp.Tuple(*(at[a] for a in self.v0[: len(self.v)])))
         integrand = together(loss, sigma, point, starts)
         read = set().union(integrand.free_symbols, *(f.free_symbols for f in labels))

@@ -23,7 +23,7 @@ from derive.mechanisms.spectral_erm import (
 )
 from derive.mechanisms.spectral_observables import observables
 
-__all__ = ["proxy", "reduced", "state_evolution", "unpenalised"]
+__all__ = ["half_steps", "proxy", "reduced", "state_evolution", "unpenalised"]
 
 _definition = Source("derived", "definition")
 _curvature = sp.Symbol("curvature", positive=True)
@@ -41,6 +41,24 @@ def state_evolution(problem: SpectralErm) -> EquationSystem:
     # no overlap is needed at the start: the data show the target at once
     start = {**dict.fromkeys((m_hat, q_hat, sigma_hat), problem.alpha), sigma: sp.S.One, q: sp.S.One, m: sp.S.Half}
     return _closed([*found, *observables(problem)], start)
+
+
+def half_steps(problem: SpectralErm) -> tuple[EquationSystem, EquationSystem, EquationSystem]:
+    """State evolution as message passing runs it: conjugates of Sigma at S = 0, conjugates, then order parameters."""
+    whole = {e.unknown.symbol: e for e in state_evolution(problem).equations}
+    hats = {s: whole[s].rhs for s in (m_hat, q_hat, sigma_hat)}
+    if all(map(is_rational, hats.values())):
+        first = {s: rhs.subs({m: 0, q: 0}) for s, rhs in hats.items()}
+    else:
+        pull, size, bend = problem.channel.response_at_zero(problem.label_variance)
+        scale = problem.alpha / (2 * problem.potential.unit)
+        first = {m_hat: -scale * pull, q_hat: scale * size, sigma_hat: scale * bend}
+    source = Source(PAPER, "state evolution from S = 0")
+    start = [whole[target_size], *(Define(quantity(s), rhs, source) for s, rhs in first.items())]
+    data = [whole[target_size], *(whole[s] for s in first)]
+    student = [whole[target_size], *(whole[s] for s in (delta, m, q, sigma))]
+    begin, forth, back = (_closed(list(part), {}) for part in (start, data, student))
+    return begin, forth, back
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,16 @@ def test_training_reaches_the_known_values(case):
     assert comparison.resolution < 0.3  # at this rate of false alarms; the scatter of tr S0^2 is most of it
 
 
+def test_five_per_cent_off_is_seen_in_each_value():
+    """Each of four values, 5 per cent off, is rejected: atoms whose weights fit each d, so that tr S0^2 is fixed."""
+    changes = {"alpha": "1/2", "lam": "1", "spectrum": ATOMS["spectrum"], **PROXIMAL}
+    found, expected = ensembles(LINEAR, changes, (20, 32, 44), 160), predicted(LINEAR, changes)
+    assert against(found, expected).agrees
+    for name in ("test_error", "mse", "m", "objective"):
+        for factor in (0.95, 1.05):
+            assert against(found, {name: factor * expected[name]}).verdict is Verdict.disagrees, (name, factor)
+
+
 # ---------------------------------------------------------------- the derived theory, right and wrong
 
 
