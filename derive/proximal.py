@@ -14,6 +14,7 @@ from derive.polynomial import affine, expand
 
 __all__ = [
     "Confined",
+    "LossNode",
     "Moreau",
     "MoreauCurvature",
     "MoreauSlope",
@@ -31,10 +32,30 @@ __all__ = [
 _variable = sp.Symbol("u", real=True, bound=True)
 
 
-class _Proximal(sp.Expr):
-    """A node of a loss (one convex function of one variable, a Lambda), a step V > 0 and a point w. Abstract."""
+class LossNode(sp.Expr):
+    """A node whose first arguments are a loss, a Lambda, and a step V > 0. Abstract."""
 
     is_commutative = True
+
+    @property
+    def loss(self) -> sp.Lambda:
+        return self.args[0]
+
+    @property
+    def V(self) -> sp.Expr:
+        return self.args[1]
+
+    def _eval_is_real(self) -> bool:
+        return True
+
+    def without(self, s: sp.Symbol) -> None:
+        """Raises `NotImplementedError` for a derivative in a parameter of the loss."""
+        if self.loss.has_free(s):
+            raise NotImplementedError(f"No derivative of {type(self).__name__} in {s}, a parameter of the loss.")
+
+
+class _Proximal(LossNode):
+    """A node of a loss (one convex function of one variable, a Lambda), a step V > 0 and a point w. Abstract."""
 
     def __new__(cls, loss: sp.Lambda, V: sp.Expr, w: sp.Expr) -> Self:
         if len(loss.variables) != 1:
@@ -45,23 +66,8 @@ class _Proximal(sp.Expr):
         return new
 
     @property
-    def loss(self) -> sp.Lambda:
-        return self.args[0]
-
-    @property
-    def V(self) -> sp.Expr:
-        return self.args[1]
-
-    @property
     def w(self) -> sp.Expr:
         return self.args[2]
-
-    def _eval_is_real(self) -> bool:
-        return True
-
-    def _without(self, s: sp.Symbol) -> None:
-        if self.loss.has_free(s):
-            raise NotImplementedError(f"No derivative of {type(self).__name__} in {s}, a parameter of the loss.")
 
 
 class Prox(_Proximal):
@@ -76,7 +82,7 @@ class Moreau(_Proximal):
 
     def _eval_derivative(self, s: sp.Symbol) -> sp.Expr:
         """dM = r dw - r^2/2 dV, r = `MoreauSlope`  [envelope theorem]."""
-        self._without(s)
+        self.without(s)
         r = MoreauSlope(*self.args)
         return r * self.w.diff(s) - r**2 / 2 * self.V.diff(s)
 
@@ -86,7 +92,7 @@ class MoreauSlope(_Proximal):
 
     def _eval_derivative(self, s: sp.Symbol) -> sp.Expr:
         """dr = c (dw - r dV), c = `MoreauCurvature`: w = Prox + V loss'(Prox) differentiated."""
-        self._without(s)
+        self.without(s)
         change = self.w.diff(s) - self * self.V.diff(s)
         return sp.S.Zero if change == 0 else MoreauCurvature(*self.args) * change
 
@@ -98,7 +104,7 @@ class MoreauCurvature(_Proximal):
     """
 
     def _eval_derivative(self, s: sp.Symbol) -> sp.Expr:
-        self._without(s)
+        self.without(s)
         if not (self.V.has_free(s) or self.w.has_free(s)):
             return sp.S.Zero
         if kinks(self.loss) != ():

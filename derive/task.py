@@ -110,14 +110,9 @@ class TaskSpec(abc.ABC):
         return None
 
     @property
-    def limit(self) -> Limit | None:
-        """What is solved where `equations` have no solution for a parameter at its end; None where nothing is known."""
-        return None
-
-    @property
     def limits(self) -> tuple[Limit, ...]:
-        """The same where there are several, tried in this order."""
-        return () if self.limit is None else (self.limit,)
+        """What is solved, tried in this order, where `equations` have no solution for a parameter at its end."""
+        return ()
 
     @classmethod
     def short_forms(cls, document: Document) -> Mapping[str, str]:

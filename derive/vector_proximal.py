@@ -10,16 +10,17 @@ from typing import Any, Self
 
 import sympy as sp
 
+from derive.proximal import LossNode
+
 __all__ = ["VectorCurvature", "VectorMoreau", "VectorProx", "VectorSlope"]
 
 
-class _VectorProximal(sp.Expr):
+class _VectorProximal(LossNode):
     """A node of a loss (a Lambda of k variables), a step V > 0, a point w and starts (tuples of k). Abstract.
 
     `indices`: which components are meant, from 0.
     """
 
-    is_commutative = True
     COUNT = 0
 
     def __new__(cls, loss: sp.Lambda, V: Any, w: Sequence[Any], starts: Sequence[Sequence[Any]], *indices: int) -> Self:
@@ -36,14 +37,6 @@ class _VectorProximal(sp.Expr):
         return new
 
     @property
-    def loss(self) -> sp.Lambda:
-        return self.args[0]
-
-    @property
-    def V(self) -> sp.Expr:
-        return self.args[1]
-
-    @property
     def w(self) -> sp.Tuple:
         return self.args[2]
 
@@ -55,15 +48,8 @@ class _VectorProximal(sp.Expr):
     def indices(self) -> tuple[int, ...]:
         return tuple(map(int, self.args[4:]))
 
-    def _eval_is_real(self) -> bool:
-        return True
-
     def _slope(self, i: int) -> sp.Expr:
         return VectorSlope(*self.args[:4], i)
-
-    def _without(self, s: sp.Symbol) -> None:
-        if self.loss.has_free(s):
-            raise NotImplementedError(f"No derivative of {type(self).__name__} in {s}, a parameter of the loss.")
 
     def _moved(self, s: sp.Symbol) -> bool:
         """Whether the step or the point reads s: the starts do not matter to the minimum."""
@@ -75,7 +61,7 @@ class VectorMoreau(_VectorProximal):
 
     def _eval_derivative(self, s: sp.Symbol) -> sp.Expr:
         """dM = r.dw - |r|^2/2 dV, r = `VectorSlope`  [envelope theorem]."""
-        self._without(s)
+        self.without(s)
         slopes = [self._slope(i) for i in range(len(self.w))]
         along = sp.Add(*(r * w.diff(s) for r, w in zip(slopes, self.w, strict=True)))
         return along - sp.Add(*(r**2 for r in slopes)) / 2 * self.V.diff(s)
@@ -99,7 +85,7 @@ class VectorSlope(_VectorProximal):
 
     def _eval_derivative(self, s: sp.Symbol) -> sp.Expr:
         """dr_i = sum_j c_ij (dw_j - r_j dV), c = `VectorCurvature`; jumps of Prox are left out."""
-        self._without(s)
+        self.without(s)
         if not self._moved(s):
             return sp.S.Zero
         (i,) = self.indices
@@ -113,7 +99,7 @@ class VectorCurvature(_VectorProximal):
     COUNT = 2
 
     def _eval_derivative(self, s: sp.Symbol) -> sp.Expr:
-        self._without(s)
+        self.without(s)
         if not self._moved(s):
             return sp.S.Zero
         raise NotImplementedError("VectorCurvature has no derivative rule.")

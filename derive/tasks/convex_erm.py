@@ -97,11 +97,11 @@ class ConvexErmTask(TaskSpec):
         return self._known(self.problem.eased(eps).equations(), Quantity(eps, "added to the ridge")), eps
 
     @property
-    def limit(self) -> Limit | None:
+    def limits(self) -> tuple[Limit, ...]:
         problem = self.problem.interpolating()
         if problem is None:
-            return None
-        return Limit(self._known(problem.equations()), self.erm.ridge, frozenset({step_symbol}))
+            return ()
+        return (Limit(self._known(problem.equations()), self.erm.ridge, frozenset({step_symbol})),)
 
     def _known(self, system: EquationSystem, *more: Quantity) -> EquationSystem:
         return EquationSystem(system.equations, (*self.parameters, *more), system.start)

@@ -143,11 +143,11 @@ class SparseToken(TaskSpec):
         return self._after_steps(self.problem.eased(eps).equations(), Quantity(eps, "added to the ridge")), eps
 
     @property
-    def limit(self) -> Limit | None:
+    def limits(self) -> tuple[Limit, ...]:
         problem = None if self.erm is None else self.problem.interpolating()
         if problem is None or self.erm is None:
-            return None
-        return Limit(self._after_steps(problem.equations()), self.erm.ridge, frozenset({step_symbol}))
+            return ()
+        return (Limit(self._after_steps(problem.equations()), self.erm.ridge, frozenset({step_symbol})),)
 
     def _after_steps(self, system: EquationSystem | None, *more: Quantity) -> EquationSystem:
         """The system behind the equations of the steps that lead to its query."""

@@ -57,4 +57,4 @@ def test_what_has_no_meaning_is_refused(changes: dict[str, str], message: str) -
 def test_scales_and_labels_that_have_one_are_kept() -> None:
     assert stated(features__scale="exp(eps)").label == stated().label
     # for y = 0 the hinge is the same everywhere
-    assert derive(stated(label__formula="s + 1", loss="hinge")).task.limit is not None
+    assert derive(stated(label__formula="s + 1", loss="hinge")).task.limits
